@@ -1,0 +1,81 @@
+"""Every exception that the engine raises on purpose.
+
+::
+
+    EngineError
+    ├── UsageError            an argument is wrong (id out of range, unknown option)
+    │   └── ContextOverflow   the positions do not fit into the context
+    ├── ModelError            the file cannot be used
+    │   ├── FileError         unreadable, absent, not a regular file
+    │   ├── FormatError       malformed GGUF; the text holds the byte offset
+    │   └── UnsupportedError  well-formed, refused by name
+    ├── RefusedError          the gate refuses the model; holds the Standing
+    ├── TemplateError         the chat template failed, or passed its limits
+    ├── NonFiniteError        a NaN or an infinity arose in the arithmetic
+    ├── CancelledError        Session.cancel() was called
+    ├── SelfTestError         this machine does not reproduce the known answers
+    └── OutOfMemoryError      the C core could not allocate
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from engine.envelope import Standing
+
+
+class EngineError(Exception):
+    """Base of the hierarchy."""
+
+
+class UsageError(EngineError):
+    """An argument of the caller is wrong."""
+
+
+class ContextOverflow(UsageError):
+    """The positions do not fit into the context; nothing was evaluated."""
+
+
+class ModelError(EngineError):
+    """The model file cannot be used."""
+
+
+class FileError(ModelError):
+    """The file is absent, unreadable, or not a regular file."""
+
+
+class FormatError(ModelError):
+    """The GGUF is malformed; the text names the byte offset."""
+
+
+class UnsupportedError(ModelError):
+    """The file is well-formed and refused by name."""
+
+
+class RefusedError(EngineError):
+    """The gate refuses the model. ``standing`` says what was measured."""
+
+    def __init__(self, message: str, standing: Standing) -> None:
+        super().__init__(message)
+        self.standing = standing
+
+
+class TemplateError(EngineError):
+    """The chat template failed, or passed its limits on time, memory or output."""
+
+
+class NonFiniteError(EngineError):
+    """A NaN or an infinity arose; the step was undone."""
+
+
+class CancelledError(EngineError):
+    """The step was cancelled; it was undone."""
+
+
+class SelfTestError(EngineError):
+    """This machine does not reproduce the known answers of the arithmetic."""
+
+
+class OutOfMemoryError(EngineError):
+    """The C core could not allocate."""

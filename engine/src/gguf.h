@@ -1,0 +1,17 @@
+/* gguf.h: what the rest of the C core sees of a GGUF file beyond engine.h.
+ * Getters return 1 and set *out where the key exists with a fitting type and range, 0 where it
+ * is absent, -1 (with err set, naming key and byte offset) where it is there but unusable. */
+#ifndef GB_GGUF_H
+#define GB_GGUF_H
+#include "engine.h"
+
+int gguf_get_u32(const engine_file *f, const char *key, uint32_t *out, char *err, size_t errlen); /* any integer type */
+int gguf_get_f32(const engine_file *f, const char *key, float *out, char *err, size_t errlen);    /* finite only */
+int gguf_get_bool(const engine_file *f, const char *key, int *out, char *err, size_t errlen);
+int gguf_get_str(const engine_file *f, const char *key, const char **out, uint64_t *len, char *err, size_t errlen);
+/* Array with the given element type (ENGINE_GGUF_*). */
+int gguf_get_array(const engine_file *f, const char *key, int32_t elem_type, engine_kv *out, char *err, size_t errlen);
+/* Tensor and its bytes by name; 0 where absent. Data is aligned to the file's alignment. */
+int gguf_get_tensor(const engine_file *f, const char *name, engine_tensor *out, const void **data);
+
+#endif
