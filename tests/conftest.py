@@ -1,0 +1,39 @@
+"""Shared fixtures: tiny models are built once per session, real ones found by environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fixtures import tiny
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A function from the name of a tiny model to the path of its GGUF."""
+    folder = tmp_path_factory.mktemp("tiny")
+
+    def path(name: str) -> Path:
+        target = folder / f"{name}.gguf"
+        return target if target.exists() else tiny.build(name, target)
+
+    return path
+
+
+@pytest.fixture(scope="session")
+def real_model() -> Callable[[str], Path]:
+    """A function from a file name to a real model's path; skips, or fails under REQUIRE_MODELS=1."""
+
+    def path(name: str) -> Path:
+        folder = os.environ.get("GAUGEBLOCK_MODELS")
+        reason = f"{name} is absent: GAUGEBLOCK_MODELS does not name a folder that holds it"
+        if folder and (Path(folder) / name).is_file():
+            return Path(folder) / name
+        if os.environ.get("REQUIRE_MODELS") == "1":
+            pytest.fail(reason)
+        pytest.skip(reason)
+
+    return path
