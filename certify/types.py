@@ -33,12 +33,29 @@ class Evidence:
 
 
 @dataclass(frozen=True)
+class Digest:
+    """A ``gblogits/1`` logits digest with what is needed to compute it again elsewhere.
+
+    ``positions`` are indices into ``prompt_ids`` whose logits rows were hashed, ascending. The
+    ``identity`` check supplies one: the envelope carries it and ``certify replay`` recomputes it.
+    """
+
+    prompt_ids: tuple[int, ...]
+    positions: tuple[int, ...]
+    vocab: int
+    sha256: str
+    algorithm: str = "gblogits/1"
+
+
+@dataclass(frozen=True)
 class Outcome:
     """What one check found.
 
     ``reason`` is a code from ``docs/reasons.md``, never free text, and is required unless the
     outcome is ``pass``; ``detail`` is the sentence for people. Measurements carry their unit
     in the key (``_nats``, ``_ratio``, ``_bytes``, ``_tokens``, ``_s``); None means not measured.
+    A threshold is named after its measurement with ``_max`` or ``_min`` added and holds the bar that
+    was applied (after any "or twice the floor"): waivers and refusals compare the two by name.
     """
 
     outcome: OutcomeName
@@ -48,6 +65,7 @@ class Outcome:
     thresholds: Mapping[str, Number] = field(default_factory=dict)
     variants: tuple[Variant, ...] = ()
     evidence: tuple[Evidence, ...] = ()
+    digest: Digest | None = None
 
 
 @dataclass(frozen=True)
