@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import re
+from functools import partial
 from typing import Any
 
 import rfc8785
@@ -18,7 +19,8 @@ import rfc8785
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 64
 LIMIT = 1 << 53
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
+# Possessive, and content with an unterminated string: linear in time and memory on any input.
+_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -26,8 +28,8 @@ class StrictJSONError(ValueError):
     """The document or value has no strict JSON form; the text says why."""
 
 
-def loads(data: bytes, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH) -> Any:
-    """Parse one strict JSON document from its bytes."""
+def loads(data: bytes, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH, limit: int = LIMIT) -> Any:
+    """Parse one strict JSON document from its bytes. Integers stay below ``limit`` in magnitude."""
     if len(data) > max_bytes:
         raise StrictJSONError(f"larger than {max_bytes} bytes")
     _check_depth(data, max_depth)
@@ -41,7 +43,7 @@ def loads(data: bytes, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH
         value = json.loads(
             text,
             object_pairs_hook=_object,
-            parse_int=_integer,
+            parse_int=partial(_integer, limit=limit),
             parse_float=_float,
             parse_constant=_constant,
         )
@@ -87,9 +89,9 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
-def _integer(text: str) -> int:
-    if len(text) > 17 or abs(int(text)) >= LIMIT:
-        raise StrictJSONError(f"integer {text[:24]} is not below 2^53 in magnitude")
+def _integer(text: str, *, limit: int) -> int:
+    if len(text) > 21 or abs(int(text)) >= limit:
+        raise StrictJSONError(f"integer {text[:24]} is not below 2^{limit.bit_length() - 1} in magnitude")
     return int(text)
 
 

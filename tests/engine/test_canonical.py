@@ -128,3 +128,14 @@ def test_any_bytes_are_a_value_or_a_strict_json_error(data: bytes) -> None:
     except canonical.StrictJSONError:
         return
     assert canonical.loads(canonical.dumps(value)) == value
+
+
+def test_unterminated_string_of_escaped_quotes_is_refused_in_linear_time() -> None:
+    with pytest.raises(canonical.StrictJSONError):
+        canonical.loads(b'{"a": "' + b'\\"' * 300_000)
+
+
+def test_integers_up_to_a_wider_limit_on_request() -> None:
+    assert canonical.loads(b"[18446744073709551615]", limit=1 << 64) == [2**64 - 1]
+    with pytest.raises(canonical.StrictJSONError, match=r"2\^64"):
+        canonical.loads(b"[-18446744073709551616]", limit=1 << 64)
