@@ -17,7 +17,7 @@ enum {
  *   acc = fma(-M[h] or +m, S[h], acc)                           where has_min */
 typedef struct dtype_block32 {
     int16_t c[32];  /* code minus offset: the integer that multiplies q; fits int8 */
-    float D[2];
+    float D[2];     /* where halves is 1, both entries are equal; so with M */
     float M[2];     /* the addend's factor with its sign: +m for Q4_1/Q5_1, -dmin*mn for K types */
 } dtype_block32;
 
@@ -34,7 +34,9 @@ typedef struct dtype {
     void (*block32)(const void *row, uint64_t b, dtype_block32 *out);
 } dtype;
 
-const dtype *dtype_find(int32_t type); /* NULL where unknown */
+const dtype *dtype_find(int32_t type);  /* NULL where it is not one that we run */
+/* Also types that only have a name and a size (dequantise is NULL); NULL where unknown. */
+const dtype *dtype_known(int32_t type);
 
 float gb_f16_to_f32(uint16_t h);       /* exact; NaN and infinities kept as such */
 uint16_t gb_f32_to_f16(float f);       /* round to nearest even, independent of the control word */

@@ -11,7 +11,10 @@ int gguf_get_bool(const engine_file *f, const char *key, int *out, char *err, si
 int gguf_get_str(const engine_file *f, const char *key, const char **out, uint64_t *len, char *err, size_t errlen);
 /* Array with the given element type (ENGINE_GGUF_*). */
 int gguf_get_array(const engine_file *f, const char *key, int32_t elem_type, engine_kv *out, char *err, size_t errlen);
-/* Tensor and its bytes by name; 0 where absent. Data is aligned to the file's alignment. */
+/* Tensor and its bytes by name; 0 where absent. Data is aligned to the file's alignment (a power
+ * of two from 8 to 1 MiB, nearly always 32), or to 4096 where that is less. */
 int gguf_get_tensor(const engine_file *f, const char *name, engine_tensor *out, const void **data);
+/* Open a file that lies in memory; bytes stay the caller's and must outlive it (tests, fuzzing). */
+engine_status gguf_open_memory(engine_file **out, const void *bytes, uint64_t size, char *err, size_t errlen);
 
 #endif

@@ -1,0 +1,932 @@
+/* gguf.c: the reader of GGUF files (versions 2 and 3, little-endian).
+ *
+ * Owns the map (or the copy) of the file and the tables over it; engine_file_free() releases
+ * both. Nothing is read except through the cursor, which checks every length against the file
+ * before use; the first error sticks, with its byte offset. Refused: files that are cut, lie
+ * about sizes, repeat or overlap anything, are split, or hold what the format does not allow.
+ * Tables grow with what was really parsed, so memory stays a small multiple of the file.
+ *
+ * A mapped file that another process cuts short kills this one with SIGBUS at the next read of
+ * a lost page: no check can prevent it. Open with use_mmap = 0 where files may change. */
+#define _POSIX_C_SOURCE 200809L
+#include "gguf.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "dtype.h"
+#include "status.h"
+
+typedef unsigned long long ull;
+
+enum {
+    MAX_KEY = 65535,           /* bytes of a key, as the format says */
+    MAX_TENSOR_NAME = 64,      /* bytes of a tensor's name, likewise */
+    MAX_DIMS = 4,
+    MIN_KV_BYTES = 8 + 1 + 4 + 1,             /* length, key, type, value */
+    MIN_TENSOR_BYTES = 8 + 1 + 4 + 8 + 4 + 8, /* length, name, n_dims, one dim, type, offset */
+    MIN_ALIGNMENT = 8,
+    DEFAULT_ALIGNMENT = 32,
+    MAX_ALIGNMENT = 1 << 20,
+    COPY_ALIGNMENT = 4096,     /* of a file that is read, so that it is placed like a mapped one */
+};
+
+enum { FROM_CALLER, FROM_MAP, FROM_HEAP };
+
+struct engine_file {
+    const uint8_t *bytes;
+    uint64_t size;
+    int origin;              /* FROM_*: who releases bytes */
+    uint32_t version;
+    uint32_t alignment;
+    uint64_t n_kv, n_tensors;
+    engine_kv *kv;           /* in the file's order */
+    engine_tensor *tensors;
+    const engine_kv **kv_by_key; /* sorted by length, then bytes: lookups and duplicates */
+    const engine_tensor **tensor_by_name;
+};
+
+/* ---- The cursor ---------------------------------------------------------------------------------- */
+
+typedef struct cursor {
+    const uint8_t *bytes;
+    uint64_t size, pos; /* pos <= size always */
+    engine_status status;
+    char *err;
+    size_t errlen;
+} cursor;
+
+/* Record the first error, at byte offset at. what may come from quote() and the like. */
+static engine_status fail_at(cursor *c, engine_status status, uint64_t at, const char *what)
+{
+    if (c->status == ENGINE_OK) {
+        c->status = status;
+        gb_fail(c->err, c->errlen, status, "byte %llu: %s", (ull)at, what);
+    }
+    return c->status;
+}
+
+/* As fail_at(), with a formatted text. */
+#define FAIL_AT(c, status, at, ...)                          \
+    do {                                                     \
+        char text_[512];                                     \
+        snprintf(text_, sizeof text_, __VA_ARGS__);          \
+        fail_at(c, status, at, text_);                       \
+    } while (0)
+
+/* The next n bytes, or NULL (with the error set) where the file ends before. */
+static const uint8_t *take(cursor *c, uint64_t n, const char *what)
+{
+    if (c->status != ENGINE_OK)
+        return NULL;
+    if (n > c->size - c->pos) {
+        FAIL_AT(c, ENGINE_EFORMAT, c->pos,
+                "%s needs %llu bytes, but the file ends at byte %llu: it is cut short or damaged, fetch it again",
+                what, (ull)n, (ull)c->size);
+        return NULL;
+    }
+    const uint8_t *p = c->bytes + c->pos;
+    c->pos += n;
+    return p;
+}
+
+static uint32_t take_u32(cursor *c, const char *what)
+{
+    uint32_t v = 0;
+    const uint8_t *p = take(c, sizeof v, what);
+    if (p != NULL)
+        memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static uint64_t take_u64(cursor *c, const char *what)
+{
+    uint64_t v = 0;
+    const uint8_t *p = take(c, sizeof v, what);
+    if (p != NULL)
+        memcpy(&v, p, sizeof v);
+    return v;
+}
+
+/* A string: u64 length, then that many bytes. */
+static const char *take_string(cursor *c, uint64_t *len, const char *what)
+{
+    *len = take_u64(c, what);
+    return (const char *)take(c, *len, what);
+}
+
+/* ---- Texts ---------------------------------------------------------------------------------------- */
+
+enum { QUOTE_BYTES = 200 };
+
+/* "text" with everything but printable ASCII as \xNN, cut to fit: safe on any terminal. */
+static const char *quote(char out[QUOTE_BYTES], const char *text, uint64_t len)
+{
+    size_t at = 0;
+    out[at++] = '"';
+    for (uint64_t i = 0; i < len; i++) {
+        unsigned char b = (unsigned char)text[i];
+        if (at > QUOTE_BYTES - 12) {
+            memcpy(out + at, "...", 3);
+            at += 3;
+            break;
+        }
+        if (b < 0x20 || b > 0x7e || b == '"' || b == '\\')
+            at += (size_t)snprintf(out + at, 5, "\\x%02x", b);
+        else
+            out[at++] = (char)b;
+    }
+    out[at++] = '"';
+    out[at] = 0;
+    return out;
+}
+
+/* Bytes of the UTF-8 sequence at s (n > 0 left), or 0 where it is none, overlong, a surrogate
+ * or above U+10FFFF. */
+static uint64_t utf8_sequence(const uint8_t *s, uint64_t n)
+{
+    uint32_t lead = s[0], c;
+    uint64_t len = lead < 0x80 ? 1 : lead >> 5 == 6 ? 2 : lead >> 4 == 14 ? 3 : lead >> 3 == 30 ? 4 : 0;
+    if (len == 0 || len > n)
+        return 0;
+    if (len == 1)
+        return 1;
+    c = lead & (0x7fu >> len);
+    for (uint64_t i = 1; i < len; i++) {
+        if (s[i] >> 6 != 2)
+            return 0;
+        c = c << 6 | (s[i] & 63);
+    }
+    static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
+    return c < least[len] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000) ? 0 : len;
+}
+
+/* Check a key or a tensor's name that ends at the cursor: not empty, not over max bytes, UTF-8
+ * without control characters. */
+static void check_name(cursor *c, const char *name, uint64_t len, uint64_t max, const char *what)
+{
+    if (c->status != ENGINE_OK)
+        return;
+    uint64_t at = c->pos - len;
+    if (len == 0 || len > max) {
+        FAIL_AT(c, ENGINE_EFORMAT, at - 8, "%s is %llu bytes long; 1 to %llu are allowed", what, (ull)len, (ull)max);
+        return;
+    }
+    const uint8_t *s = (const uint8_t *)name;
+    for (uint64_t i = 0; i < len;) {
+        uint64_t n = utf8_sequence(s + i, len - i);
+        if (n == 0 || s[i] < 0x20 || s[i] == 0x7f) {
+            char q[QUOTE_BYTES];
+            FAIL_AT(c, ENGINE_EFORMAT, at + i, "%s %s %s", what, quote(q, name, len),
+                    n == 0 ? "is not valid UTF-8" : "holds a control character");
+            return;
+        }
+        i += n;
+    }
+}
+
+/* ---- Tables ----------------------------------------------------------------------------------------- */
+
+/* Room for one more element of item bytes in *table, of which n are used. Doubles. */
+static int grow(void **table, uint64_t n, uint64_t *cap, size_t item)
+{
+    if (n < *cap)
+        return 1;
+    uint64_t more = *cap == 0 ? 64 : *cap * 2;
+    if (more > SIZE_MAX / 2 / item)
+        return 0;
+    void *p = realloc(*table, (size_t)more * item);
+    if (p == NULL)
+        return 0;
+    *table = p;
+    *cap = more;
+    return 1;
+}
+
+static int compare_names(const char *a, uint64_t a_len, const char *b, uint64_t b_len)
+{
+    if (a_len != b_len)
+        return a_len < b_len ? -1 : 1;
+    return memcmp(a, b, a_len);
+}
+
+static int by_key(const void *a, const void *b)
+{
+    const engine_kv *x = *(const engine_kv *const *)a, *y = *(const engine_kv *const *)b;
+    int order = compare_names(x->key, x->key_len, y->key, y->key_len);
+    return order != 0 ? order : (x > y) - (x < y);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const engine_tensor *x = *(const engine_tensor *const *)a, *y = *(const engine_tensor *const *)b;
+    int order = compare_names(x->name, x->name_len, y->name, y->name_len);
+    return order != 0 ? order : (x > y) - (x < y);
+}
+
+static int by_offset(const void *a, const void *b)
+{
+    const engine_tensor *x = *(const engine_tensor *const *)a, *y = *(const engine_tensor *const *)b;
+    if (x->offset != y->offset)
+        return x->offset < y->offset ? -1 : 1;
+    return (x > y) - (x < y);
+}
+
+/* ---- Metadata --------------------------------------------------------------------------------------- */
+
+/* Bytes of a scalar of a metadata type, 0 for strings, arrays and unknown numbers. */
+static uint64_t scalar_bytes(uint32_t type)
+{
+    static const uint8_t bytes[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
+    return type < sizeof bytes ? bytes[type] : 0;
+}
+
+static const char *value_type_name(uint32_t type)
+{
+    static const char *const names[] = {"u8",   "i8",     "u16",   "i16", "u32", "i32", "f32",
+                                        "bool", "string", "array", "u64", "i64", "f64"};
+    return type < sizeof names / sizeof names[0] ? names[type] : "unknown";
+}
+
+static void check_bools(cursor *c, const engine_kv *kv)
+{
+    const uint8_t *p = kv->data;
+    char q[QUOTE_BYTES];
+    for (uint64_t i = 0; i < kv->count; i++)
+        if (p[i] > 1) {
+            FAIL_AT(c, ENGINE_EFORMAT, (uint64_t)(p + i - c->bytes), "key %s: a bool must be 0 or 1, not %u",
+                    quote(q, kv->key, kv->key_len), p[i]);
+            return;
+        }
+}
+
+/* The elements of an array, behind its element type and count. */
+static void parse_array(cursor *c, engine_kv *kv)
+{
+    char q[QUOTE_BYTES];
+    uint64_t type_at = c->pos;
+    uint32_t type = take_u32(c, "an array's element type");
+    uint64_t count = take_u64(c, "an array's length");
+    if (c->status != ENGINE_OK)
+        return;
+    uint64_t item = scalar_bytes(type);
+    if (type == ENGINE_GGUF_ARRAY) {
+        FAIL_AT(c, ENGINE_EUNSUPPORTED, type_at, "key %s: arrays of arrays are not supported",
+                quote(q, kv->key, kv->key_len));
+        return;
+    }
+    if (type != ENGINE_GGUF_STRING && item == 0) {
+        FAIL_AT(c, ENGINE_EFORMAT, type_at, "key %s: %u is not the number of an element type",
+                quote(q, kv->key, kv->key_len), (unsigned)type);
+        return;
+    }
+    if (count > (c->size - c->pos) / (item == 0 ? 8 : item)) {
+        FAIL_AT(c, ENGINE_EFORMAT, type_at + 4,
+                "key %s: an array of %llu elements of type %s cannot fit into the %llu bytes that are left",
+                quote(q, kv->key, kv->key_len), (ull)count, value_type_name(type), (ull)(c->size - c->pos));
+        return;
+    }
+    kv->elem_type = (int32_t)type;
+    kv->count = count;
+    uint64_t start = c->pos, len;
+    if (item != 0)
+        kv->data = take(c, count * item, "an array");
+    else
+        for (uint64_t i = 0; i < count && c->status == ENGINE_OK; i++)
+            take_string(c, &len, "a string of an array");
+    kv->data_bytes = c->pos - start;
+}
+
+/* One key with its value. */
+static void parse_kv(cursor *c, engine_kv *kv)
+{
+    char q[QUOTE_BYTES];
+    memset(kv, 0, sizeof *kv);
+    kv->key = take_string(c, &kv->key_len, "a key");
+    check_name(c, kv->key, kv->key_len, MAX_KEY, "a key");
+    uint64_t type_at = c->pos;
+    uint32_t type = take_u32(c, "a value's type");
+    if (c->status != ENGINE_OK)
+        return;
+    kv->type = kv->elem_type = (int32_t)type;
+    kv->count = 1;
+    kv->offset = c->pos;
+    if (type == ENGINE_GGUF_STRING) {
+        kv->data = take_string(c, &kv->data_bytes, "a string");
+    } else if (type == ENGINE_GGUF_ARRAY) {
+        parse_array(c, kv);
+    } else if (scalar_bytes(type) != 0) {
+        kv->data_bytes = scalar_bytes(type);
+        kv->data = take(c, kv->data_bytes, "a value");
+    } else {
+        FAIL_AT(c, ENGINE_EFORMAT, type_at, "key %s: %u is not the number of a value type",
+                quote(q, kv->key, kv->key_len), (unsigned)type);
+    }
+    if (c->status == ENGINE_OK && kv->elem_type == ENGINE_GGUF_BOOL)
+        check_bools(c, kv);
+}
+
+/* n keys into the file's table, then its sorted index; duplicates end here. */
+static engine_status parse_kvs(engine_file *f, cursor *c, uint64_t n)
+{
+    uint64_t cap = 0;
+    char q[QUOTE_BYTES];
+    for (uint64_t i = 0; i < n && c->status == ENGINE_OK; i++) {
+        if (!grow((void **)&f->kv, i, &cap, sizeof *f->kv))
+            return fail_at(c, ENGINE_ENOMEM, c->pos, "out of memory while reading the metadata");
+        parse_kv(c, &f->kv[i]);
+    }
+    if (c->status != ENGINE_OK)
+        return c->status;
+    f->n_kv = n;
+    f->kv_by_key = malloc((size_t)(n + 1) * sizeof *f->kv_by_key);
+    if (f->kv_by_key == NULL)
+        return fail_at(c, ENGINE_ENOMEM, c->pos, "out of memory while reading the metadata");
+    for (uint64_t i = 0; i < n; i++)
+        f->kv_by_key[i] = &f->kv[i];
+    qsort(f->kv_by_key, (size_t)n, sizeof *f->kv_by_key, by_key);
+    for (uint64_t i = 1; i < n; i++) {
+        const engine_kv *a = f->kv_by_key[i - 1], *b = f->kv_by_key[i];
+        if (compare_names(a->key, a->key_len, b->key, b->key_len) == 0) {
+            FAIL_AT(c, ENGINE_EFORMAT, (uint64_t)((const uint8_t *)b->key - c->bytes),
+                    "key %s stands twice in the metadata", quote(q, b->key, b->key_len));
+            break;
+        }
+    }
+    return c->status;
+}
+
+/* ---- Tensors ----------------------------------------------------------------------------------------- */
+
+/* Bytes of the tensor from its type and shape; at is where its dimensions stand in the file. */
+static void size_tensor(cursor *c, engine_tensor *t, uint64_t at)
+{
+    char q[QUOTE_BYTES];
+    const dtype *type = dtype_known(t->type);
+    if (type == NULL) {
+        FAIL_AT(c, ENGINE_EUNSUPPORTED, at + 8 * (uint64_t)t->n_dims,
+                "tensor %s has type number %d, which is unknown (or was withdrawn), so its size cannot be checked",
+                quote(q, t->name, t->name_len), (int)t->type);
+        return;
+    }
+    if (t->dims[0] % type->items != 0) {
+        FAIL_AT(c, ENGINE_EFORMAT, at, "tensor %s: rows of %llu values are no multiple of type %s's block of %u",
+                quote(q, t->name, t->name_len), (ull)t->dims[0], type->name, (unsigned)type->items);
+        return;
+    }
+    uint64_t blocks = t->dims[0] / type->items, limit = c->size / type->bytes;
+    int fits = blocks <= limit;
+    for (int i = 1; i < MAX_DIMS && fits; i++) {
+        fits = t->dims[i] <= limit / blocks;
+        blocks *= fits ? t->dims[i] : 1;
+    }
+    if (!fits) {
+        FAIL_AT(c, ENGINE_EFORMAT, at, "tensor %s: its shape [%llu, %llu, %llu, %llu] of type %s is larger than the file",
+                quote(q, t->name, t->name_len), (ull)t->dims[0], (ull)t->dims[1], (ull)t->dims[2], (ull)t->dims[3],
+                type->name);
+        return;
+    }
+    t->bytes = blocks * type->bytes;
+}
+
+/* One tensor's name, shape, type and offset (relative to the data section still). */
+static void parse_tensor(cursor *c, engine_tensor *t, uint32_t alignment)
+{
+    char q[QUOTE_BYTES];
+    memset(t, 0, sizeof *t);
+    t->name = take_string(c, &t->name_len, "a tensor's name");
+    check_name(c, t->name, t->name_len, MAX_TENSOR_NAME, "a tensor's name");
+    uint64_t at = c->pos;
+    uint32_t n_dims = take_u32(c, "a tensor's number of dimensions");
+    if (c->status != ENGINE_OK)
+        return;
+    if (n_dims == 0 || n_dims > MAX_DIMS) {
+        FAIL_AT(c, ENGINE_EFORMAT, at, "tensor %s has %u dimensions; 1 to %d are allowed",
+                quote(q, t->name, t->name_len), (unsigned)n_dims, MAX_DIMS);
+        return;
+    }
+    t->n_dims = (int32_t)n_dims;
+    for (uint32_t i = 0; i < MAX_DIMS; i++) {
+        t->dims[i] = i < n_dims ? take_u64(c, "a tensor's shape") : 1;
+        if (t->dims[i] == 0 && c->status == ENGINE_OK)
+            FAIL_AT(c, ENGINE_EFORMAT, at + 4 + 8 * (uint64_t)i, "tensor %s: dimension %u is zero",
+                    quote(q, t->name, t->name_len), (unsigned)i);
+    }
+    t->type = (int32_t)take_u32(c, "a tensor's type");
+    uint64_t offset_at = c->pos;
+    t->offset = take_u64(c, "a tensor's offset");
+    if (c->status != ENGINE_OK)
+        return;
+    if (t->offset % alignment != 0)
+        FAIL_AT(c, ENGINE_EFORMAT, offset_at, "tensor %s: offset %llu is no multiple of the alignment %u",
+                quote(q, t->name, t->name_len), (ull)t->offset, (unsigned)alignment);
+    size_tensor(c, t, at + 4);
+}
+
+/* Make offsets absolute, keep every tensor inside the file, and let no two overlap. Leaves
+ * order sorted by offset. */
+static void place_tensors(engine_file *f, cursor *c, const engine_tensor **order)
+{
+    char q[QUOTE_BYTES], q2[QUOTE_BYTES];
+    uint64_t pad = (f->alignment - c->pos % f->alignment) % f->alignment;
+    uint64_t room = c->size - c->pos < pad ? 0 : c->size - c->pos - pad;
+    for (uint64_t i = 0; i < f->n_tensors; i++) {
+        engine_tensor *t = &f->tensors[i];
+        uint64_t info_at = (uint64_t)((const uint8_t *)t->name - c->bytes);
+        if (t->offset > room || t->bytes > room - t->offset) {
+            FAIL_AT(c, ENGINE_EFORMAT, info_at,
+                    "tensor %s: its %llu bytes at data offset %llu pass the end of the file (%llu bytes of data): "
+                    "it is cut short or damaged, fetch it again",
+                    quote(q, t->name, t->name_len), (ull)t->bytes, (ull)t->offset, (ull)room);
+            return;
+        }
+        t->offset += c->pos + pad;
+        order[i] = t;
+    }
+    qsort(order, (size_t)f->n_tensors, sizeof *order, by_offset);
+    for (uint64_t i = 1; i < f->n_tensors; i++) {
+        const engine_tensor *a = order[i - 1], *b = order[i];
+        if (b->offset - a->offset < a->bytes) {
+            FAIL_AT(c, ENGINE_EFORMAT, b->offset, "tensors %s and %s overlap", quote(q, a->name, a->name_len),
+                    quote(q2, b->name, b->name_len));
+            return;
+        }
+    }
+}
+
+static engine_status parse_tensors(engine_file *f, cursor *c, uint64_t n)
+{
+    uint64_t cap = 0;
+    char q[QUOTE_BYTES];
+    for (uint64_t i = 0; i < n && c->status == ENGINE_OK; i++) {
+        if (!grow((void **)&f->tensors, i, &cap, sizeof *f->tensors))
+            return fail_at(c, ENGINE_ENOMEM, c->pos, "out of memory while reading the tensor list");
+        parse_tensor(c, &f->tensors[i], f->alignment);
+    }
+    if (c->status != ENGINE_OK)
+        return c->status;
+    f->n_tensors = n;
+    f->tensor_by_name = malloc((size_t)(n + 1) * sizeof *f->tensor_by_name);
+    if (f->tensor_by_name == NULL)
+        return fail_at(c, ENGINE_ENOMEM, c->pos, "out of memory while reading the tensor list");
+    place_tensors(f, c, f->tensor_by_name);
+    if (c->status != ENGINE_OK)
+        return c->status;
+    qsort(f->tensor_by_name, (size_t)n, sizeof *f->tensor_by_name, by_name);
+    for (uint64_t i = 1; i < n; i++) {
+        const engine_tensor *a = f->tensor_by_name[i - 1], *b = f->tensor_by_name[i];
+        if (compare_names(a->name, a->name_len, b->name, b->name_len) == 0) {
+            FAIL_AT(c, ENGINE_EFORMAT, (uint64_t)((const uint8_t *)b->name - c->bytes), "tensor %s is listed twice",
+                    quote(q, b->name, b->name_len));
+            break;
+        }
+    }
+    return c->status;
+}
+
+/* ---- The header as a whole -------------------------------------------------------------------------- */
+
+/* Magic and version. Byte-swapped and older forms are named, so that the reader of the text
+ * knows what the file is. */
+static engine_status parse_magic(engine_file *f, cursor *c)
+{
+    if (c->size == 0)
+        return fail_at(c, ENGINE_EFORMAT, 0, "the file is empty: fetch it again");
+    const uint8_t *m = take(c, 4, "the magic number \"GGUF\"");
+    if (m == NULL)
+        return c->status;
+    static const char old[][5] = {"lmgg", "fmgg", "tjgg", "algg"}; /* ggml, ggmf, ggjt, ggla as stored */
+    for (size_t i = 0; i < sizeof old / sizeof old[0]; i++)
+        if (memcmp(m, old[i], 4) == 0)
+            return fail_at(c, ENGINE_EUNSUPPORTED, 0,
+                           "this is a GGML file from before GGUF: convert the original model to GGUF again");
+    if (memcmp(m, "FUGG", 4) == 0)
+        return fail_at(c, ENGINE_EUNSUPPORTED, 0, "this is a big-endian GGUF file; only little-endian is supported");
+    if (memcmp(m, "vers", 4) == 0)
+        return fail_at(c, ENGINE_EFORMAT, 0, "this looks like a Git LFS pointer, not a model: run git lfs pull");
+    if (memcmp(m, "GGUF", 4) != 0) {
+        FAIL_AT(c, ENGINE_EFORMAT, 0, "not a GGUF file: it begins with %02x %02x %02x %02x, not 47 47 55 46 (\"GGUF\")",
+                m[0], m[1], m[2], m[3]);
+        return c->status;
+    }
+    f->version = take_u32(c, "the version");
+    if (c->status != ENGINE_OK || f->version == 2 || f->version == 3)
+        return c->status;
+    if (f->version != 0 && (f->version & 0xffff) == 0)
+        return fail_at(c, ENGINE_EUNSUPPORTED, 4, "this is a big-endian GGUF file; only little-endian is supported");
+    FAIL_AT(c, ENGINE_EUNSUPPORTED, 4, "GGUF version %u is not supported (2 and 3 are): convert the model again",
+            (unsigned)f->version);
+    return c->status;
+}
+
+/* The keys that decide how the rest of the file is read. */
+static engine_status apply_general_keys(engine_file *f, cursor *c)
+{
+    static const char key[] = "general.alignment";
+    uint32_t parts = 0;
+    f->alignment = DEFAULT_ALIGNMENT;
+    int64_t i = engine_file_find_kv(f, key, sizeof key - 1);
+    if (i >= 0) {
+        const engine_kv *kv = &f->kv[i];
+        if (kv->type != ENGINE_GGUF_U32) {
+            FAIL_AT(c, ENGINE_EFORMAT, kv->offset, "key \"%s\" must be of type u32, not %s", key,
+                    value_type_name((uint32_t)kv->type));
+            return c->status;
+        }
+        memcpy(&f->alignment, kv->data, sizeof f->alignment);
+        if (f->alignment < MIN_ALIGNMENT || f->alignment > MAX_ALIGNMENT || (f->alignment & (f->alignment - 1)) != 0) {
+            FAIL_AT(c, ENGINE_EFORMAT, kv->offset, "key \"%s\": %u is not a power of two from %d to %d", key,
+                    (unsigned)f->alignment, MIN_ALIGNMENT, MAX_ALIGNMENT);
+            return c->status;
+        }
+    }
+    int found = gguf_get_u32(f, "split.count", &parts, c->err, c->errlen);
+    if (found < 0)
+        return c->status = ENGINE_EFORMAT;
+    if (found > 0 && parts > 1) {
+        i = engine_file_find_kv(f, "split.count", 11);
+        FAIL_AT(c, ENGINE_EUNSUPPORTED, f->kv[i].offset,
+                "this is one of %u parts of a split file (key \"split.count\"), which is not supported: "
+                "merge them, for example with llama-gguf-split --merge",
+                (unsigned)parts);
+    }
+    return c->status;
+}
+
+static engine_status parse(engine_file *f, cursor *c)
+{
+    if (parse_magic(f, c) != ENGINE_OK)
+        return c->status;
+    uint64_t n_tensors = take_u64(c, "the number of tensors");
+    uint64_t n_kv = take_u64(c, "the number of keys");
+    if (c->status != ENGINE_OK)
+        return c->status;
+    uint64_t left = c->size - c->pos;
+    if (n_tensors > left / MIN_TENSOR_BYTES)
+        FAIL_AT(c, ENGINE_EFORMAT, 8, "%llu tensors cannot be described in the %llu bytes that follow", (ull)n_tensors,
+                (ull)left);
+    if (n_kv > left / MIN_KV_BYTES)
+        FAIL_AT(c, ENGINE_EFORMAT, 16, "%llu keys cannot stand in the %llu bytes that follow", (ull)n_kv, (ull)left);
+    if (c->status != ENGINE_OK || parse_kvs(f, c, n_kv) != ENGINE_OK || apply_general_keys(f, c) != ENGINE_OK)
+        return c->status;
+    return parse_tensors(f, c, n_tensors);
+}
+
+/* ---- Opening and closing --------------------------------------------------------------------------- */
+
+/* Parse the file's bytes and hand it over, or free it. */
+static engine_status finish_open(engine_file **out, engine_file *f, char *err, size_t errlen)
+{
+    cursor c = {f->bytes, f->size, 0, ENGINE_OK, err, errlen};
+    engine_status status = parse(f, &c);
+    if (status != ENGINE_OK) {
+        engine_file_free(f);
+        return status;
+    }
+    *out = f;
+    return ENGINE_OK;
+}
+
+engine_status gguf_open_memory(engine_file **out, const void *bytes, uint64_t size, char *err, size_t errlen)
+{
+    *out = NULL;
+    engine_file *f = calloc(1, sizeof *f);
+    if (f == NULL)
+        return gb_fail(err, errlen, ENGINE_ENOMEM, "out of memory while opening the file");
+    f->bytes = bytes;
+    f->size = size;
+    f->origin = FROM_CALLER;
+    return finish_open(out, f, err, errlen);
+}
+
+/* The size of the regular file behind fd. Asking first means that nothing is ever read from a
+ * FIFO or a device, where a read could block. */
+static engine_status regular_size(int fd, uint64_t *size, char *err, size_t errlen)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        return gb_fail(err, errlen, ENGINE_EIO, "file descriptor %d cannot be examined: %s", fd, strerror(errno));
+    if (!S_ISREG(st.st_mode)) {
+        const char *what = S_ISDIR(st.st_mode)    ? "a directory"
+                           : S_ISFIFO(st.st_mode) ? "a FIFO"
+                           : S_ISSOCK(st.st_mode) ? "a socket"
+                                                  : "a device";
+        return gb_fail(err, errlen, ENGINE_EIO, "this is %s, not a regular file: give the path of a .gguf file", what);
+    }
+    if ((uint64_t)st.st_size > SIZE_MAX / 2)
+        return gb_fail(err, errlen, ENGINE_EIO, "a file of %llu bytes is too large for this machine",
+                       (ull)st.st_size);
+    *size = (uint64_t)st.st_size;
+    return ENGINE_OK;
+}
+
+/* Read size bytes from the start of fd, whatever its position. */
+static engine_status read_all(uint8_t *to, int fd, uint64_t size, char *err, size_t errlen)
+{
+    for (uint64_t done = 0; done < size;) {
+        uint64_t want = size - done < (1u << 30) ? size - done : 1u << 30;
+        ssize_t got = pread(fd, to + done, (size_t)want, (off_t)done);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return gb_fail(err, errlen, ENGINE_EIO, "byte %llu: the file cannot be read: %s", (ull)done,
+                           strerror(errno));
+        if (got == 0)
+            return gb_fail(err, errlen, ENGINE_EIO, "byte %llu: the file was cut from %llu bytes while it was read",
+                           (ull)done, (ull)size);
+        done += (uint64_t)got;
+    }
+    return ENGINE_OK;
+}
+
+engine_status engine_file_open(engine_file **out, int fd, int use_mmap, char *err, size_t errlen)
+{
+    *out = NULL;
+    uint64_t size = 0;
+    engine_status status = regular_size(fd, &size, err, errlen);
+    if (status != ENGINE_OK)
+        return status;
+    engine_file *f = calloc(1, sizeof *f);
+    if (f == NULL)
+        return gb_fail(err, errlen, ENGINE_ENOMEM, "out of memory while opening the file");
+    f->size = size;
+    void *p = NULL;
+    if (size == 0)
+        return finish_open(out, f, err, errlen);
+    if (use_mmap) {
+        p = mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (p == MAP_FAILED) {
+            status = gb_fail(err, errlen, ENGINE_EIO, "the file cannot be mapped (%s): try without mmap",
+                             strerror(errno));
+            goto fail;
+        }
+        f->bytes = p;
+        f->origin = FROM_MAP;
+    } else {
+        if (posix_memalign(&p, COPY_ALIGNMENT, (size_t)size) != 0) {
+            status = gb_fail(err, errlen, ENGINE_ENOMEM, "no memory for a file of %llu bytes: open it mapped",
+                             (ull)size);
+            goto fail;
+        }
+        f->bytes = p;
+        f->origin = FROM_HEAP;
+        status = read_all(p, fd, size, err, errlen);
+        if (status != ENGINE_OK)
+            goto fail;
+    }
+    return finish_open(out, f, err, errlen);
+fail:
+    engine_file_free(f);
+    return status;
+}
+
+void engine_file_free(engine_file *file)
+{
+    if (file == NULL)
+        return;
+    if (file->origin == FROM_MAP)
+        munmap((void *)(uintptr_t)file->bytes, (size_t)file->size);
+    else if (file->origin == FROM_HEAP)
+        free((void *)(uintptr_t)file->bytes);
+    free(file->kv);
+    free(file->tensors);
+    free(file->kv_by_key);
+    free(file->tensor_by_name);
+    free(file);
+}
+
+/* ---- Access --------------------------------------------------------------------------------------------- */
+
+uint64_t engine_file_bytes(const engine_file *file) { return file->size; }
+uint32_t engine_file_version(const engine_file *file) { return file->version; }
+uint64_t engine_file_kv_count(const engine_file *file) { return file->n_kv; }
+uint64_t engine_file_tensor_count(const engine_file *file) { return file->n_tensors; }
+
+engine_status engine_file_kv(const engine_file *file, uint64_t index, engine_kv *out, char *err, size_t errlen)
+{
+    if (index >= file->n_kv)
+        return gb_fail(err, errlen, ENGINE_EINVAL, "there is no key number %llu: the file has %llu", (ull)index,
+                       (ull)file->n_kv);
+    *out = file->kv[index];
+    return ENGINE_OK;
+}
+
+int64_t engine_file_find_kv(const engine_file *file, const char *key, uint64_t key_len)
+{
+    engine_kv wanted = {.key = key, .key_len = key_len};
+    uint64_t low = 0, high = file->n_kv;
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        const engine_kv *kv = file->kv_by_key[middle];
+        int order = compare_names(wanted.key, wanted.key_len, kv->key, kv->key_len);
+        if (order == 0)
+            return kv - file->kv;
+        if (order < 0)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return -1;
+}
+
+/* Walks from the array's start: O(first + n), so ask for many at once. */
+engine_status engine_file_kv_strings(const engine_file *file, uint64_t index, uint64_t first, uint64_t n,
+                                     const char **ptrs, uint64_t *lens, char *err, size_t errlen)
+{
+    char q[QUOTE_BYTES];
+    engine_kv kv = {0};
+    engine_status status = engine_file_kv(file, index, &kv, err, errlen);
+    if (status != ENGINE_OK)
+        return status;
+    if (kv.type != ENGINE_GGUF_ARRAY || kv.elem_type != ENGINE_GGUF_STRING)
+        return gb_fail(err, errlen, ENGINE_EINVAL, "key %s at byte %llu is not an array of strings",
+                       quote(q, kv.key, kv.key_len), (ull)kv.offset);
+    if (first > kv.count || n > kv.count - first)
+        return gb_fail(err, errlen, ENGINE_EINVAL, "key %s has %llu strings; %llu from number %llu on were asked for",
+                       quote(q, kv.key, kv.key_len), (ull)kv.count, (ull)n, (ull)first);
+    /* 12 bytes of element type and count stand before the strings. */
+    cursor c = {file->bytes, file->size, kv.offset + 12, ENGINE_OK, err, errlen};
+    for (uint64_t i = 0; i < first + n && c.status == ENGINE_OK; i++) {
+        uint64_t len;
+        const char *s = take_string(&c, &len, "a string of an array");
+        if (i >= first) {
+            ptrs[i - first] = s;
+            lens[i - first] = len;
+        }
+    }
+    return c.status;
+}
+
+engine_status engine_file_tensor(const engine_file *file, uint64_t index, engine_tensor *out, char *err, size_t errlen)
+{
+    if (index >= file->n_tensors)
+        return gb_fail(err, errlen, ENGINE_EINVAL, "there is no tensor number %llu: the file has %llu", (ull)index,
+                       (ull)file->n_tensors);
+    *out = file->tensors[index];
+    return ENGINE_OK;
+}
+
+int64_t engine_file_find_tensor(const engine_file *file, const char *name, uint64_t name_len)
+{
+    uint64_t low = 0, high = file->n_tensors;
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        const engine_tensor *t = file->tensor_by_name[middle];
+        int order = compare_names(name, name_len, t->name, t->name_len);
+        if (order == 0)
+            return t - file->tensors;
+        if (order < 0)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return -1;
+}
+
+engine_status engine_file_tensor_rows(const engine_file *file, uint64_t index, uint64_t first, uint64_t n,
+                                      float *out, char *err, size_t errlen)
+{
+    char q[QUOTE_BYTES];
+    engine_tensor t = {0};
+    engine_status status = engine_file_tensor(file, index, &t, err, errlen);
+    if (status != ENGINE_OK)
+        return status;
+    const dtype *type = dtype_find(t.type);
+    if (type == NULL)
+        return gb_fail(err, errlen, ENGINE_EUNSUPPORTED, "tensor %s has type %s, which this engine does not decode",
+                       quote(q, t.name, t.name_len), dtype_known(t.type)->name);
+    uint64_t rows = t.dims[1] * t.dims[2] * t.dims[3];
+    if (first > rows || n > rows - first)
+        return gb_fail(err, errlen, ENGINE_EINVAL, "tensor %s has %llu rows; %llu from number %llu on were asked for",
+                       quote(q, t.name, t.name_len), (ull)rows, (ull)n, (ull)first);
+    uint64_t row_bytes = t.dims[0] / type->items * type->bytes;
+    return engine_dequantize(t.type, file->bytes + t.offset + first * row_bytes, n * row_bytes, n * t.dims[0], out,
+                             err, errlen);
+}
+
+/* ---- Typed getters for the C core -------------------------------------------------------------------- */
+
+/* 1 with *kv set, 0 where the key is absent. */
+static int find(const engine_file *f, const char *key, const engine_kv **kv)
+{
+    int64_t i = engine_file_find_kv(f, key, strlen(key));
+    if (i < 0)
+        return 0;
+    *kv = &f->kv[i];
+    return 1;
+}
+
+static int unusable(const engine_kv *kv, const char *wanted, char *err, size_t errlen)
+{
+    char q[QUOTE_BYTES];
+    gb_fail(err, errlen, ENGINE_EFORMAT, "byte %llu: key %s must be %s; it is of type %s", (ull)kv->offset,
+            quote(q, kv->key, kv->key_len), wanted, value_type_name((uint32_t)kv->type));
+    return -1;
+}
+
+/* The value of any integer type as sign and magnitude. */
+static int integer(const engine_kv *kv, uint64_t *magnitude, int *negative)
+{
+    int64_t v = 0;
+    switch (kv->type) {
+    case ENGINE_GGUF_I8: v = *(const int8_t *)kv->data; break;
+    case ENGINE_GGUF_I16: { int16_t x; memcpy(&x, kv->data, sizeof x); v = x; break; }
+    case ENGINE_GGUF_I32: { int32_t x; memcpy(&x, kv->data, sizeof x); v = x; break; }
+    case ENGINE_GGUF_I64: memcpy(&v, kv->data, sizeof v); break;
+    case ENGINE_GGUF_U8: case ENGINE_GGUF_U16: case ENGINE_GGUF_U32: case ENGINE_GGUF_U64:
+        *magnitude = 0; /* little-endian: the low bytes come first */
+        *negative = 0;
+        memcpy(magnitude, kv->data, kv->data_bytes);
+        return 1;
+    default: return 0;
+    }
+    *negative = v < 0;
+    *magnitude = v < 0 ? 0 - (uint64_t)v : (uint64_t)v;
+    return 1;
+}
+
+int gguf_get_u32(const engine_file *f, const char *key, uint32_t *out, char *err, size_t errlen)
+{
+    const engine_kv *kv;
+    uint64_t magnitude;
+    int negative;
+    char q[QUOTE_BYTES];
+    if (!find(f, key, &kv))
+        return 0;
+    if (!integer(kv, &magnitude, &negative))
+        return unusable(kv, "an integer", err, errlen);
+    if (negative || magnitude > UINT32_MAX) {
+        gb_fail(err, errlen, ENGINE_EFORMAT, "byte %llu: key %s is %s%llu, which is not from 0 to 4294967295",
+                (ull)kv->offset, quote(q, kv->key, kv->key_len), negative ? "-" : "", (ull)magnitude);
+        return -1;
+    }
+    *out = (uint32_t)magnitude;
+    return 1;
+}
+
+int gguf_get_f32(const engine_file *f, const char *key, float *out, char *err, size_t errlen)
+{
+    const engine_kv *kv;
+    uint32_t bits;
+    if (!find(f, key, &kv))
+        return 0;
+    if (kv->type != ENGINE_GGUF_F32)
+        return unusable(kv, "a number of type f32", err, errlen);
+    memcpy(&bits, kv->data, sizeof bits);
+    if ((bits & 0x7f800000u) == 0x7f800000u)
+        return unusable(kv, "finite", err, errlen);
+    memcpy(out, &bits, sizeof *out);
+    return 1;
+}
+
+int gguf_get_bool(const engine_file *f, const char *key, int *out, char *err, size_t errlen)
+{
+    const engine_kv *kv;
+    if (!find(f, key, &kv))
+        return 0;
+    if (kv->type != ENGINE_GGUF_BOOL)
+        return unusable(kv, "a bool", err, errlen);
+    *out = *(const uint8_t *)kv->data;
+    return 1;
+}
+
+int gguf_get_str(const engine_file *f, const char *key, const char **out, uint64_t *len, char *err, size_t errlen)
+{
+    const engine_kv *kv;
+    if (!find(f, key, &kv))
+        return 0;
+    if (kv->type != ENGINE_GGUF_STRING)
+        return unusable(kv, "a string", err, errlen);
+    *out = kv->data;
+    *len = kv->data_bytes;
+    return 1;
+}
+
+int gguf_get_array(const engine_file *f, const char *key, int32_t elem_type, engine_kv *out, char *err, size_t errlen)
+{
+    const engine_kv *kv;
+    char wanted[64];
+    if (!find(f, key, &kv))
+        return 0;
+    if (kv->type != ENGINE_GGUF_ARRAY || kv->elem_type != elem_type) {
+        snprintf(wanted, sizeof wanted, "an array of type %s", value_type_name((uint32_t)elem_type));
+        return unusable(kv, wanted, err, errlen);
+    }
+    *out = *kv;
+    return 1;
+}
+
+int gguf_get_tensor(const engine_file *f, const char *name, engine_tensor *out, const void **data)
+{
+    int64_t i = engine_file_find_tensor(f, name, strlen(name));
+    if (i < 0)
+        return 0;
+    *out = f->tensors[i];
+    *data = f->bytes + out->offset;
+    return 1;
+}
