@@ -1,0 +1,60 @@
+# Gaugeblock's one entry point for building, testing and certifying.
+# `make help` lists the targets. Everything lives in .venv, build/, models/ and out/.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+MODELS ?= models
+STAMP  := $(VENV)/.installed
+EXTRAS := serve,reference,test,lint
+C_SOURCES := $(wildcard engine/src/*.c engine/src/*.h)
+
+.PHONY: help certify build test test-slow lint format sanitize fuzz identity exact wheel models clean prerequisites
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
+
+prerequisites:
+	@$(PYTHON) tests/ci/prerequisites.py
+
+$(STAMP): pyproject.toml $(C_SOURCES) engine/_engine.c tests/ci/prerequisites.py
+	@$(PYTHON) tests/ci/prerequisites.py
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
+	@touch $@
+
+build: $(STAMP) ## virtual environment with the engine compiled in place
+
+certify: build ## certify SmolLM2 end to end: fetch, check, report, sidecar, verdict
+	$(BIN)/certify run manifests/quickstart.yaml --models-root $(MODELS) --out out/quickstart.json --envelopes --force
+
+test: build ## the quick tests (GAUGEBLOCK_MODELS=DIR adds those on real models)
+	$(BIN)/python -m pytest -m 'not slow'
+
+test-slow: build ## the tests that take minutes
+	$(BIN)/python -m pytest -m slow
+
+models: build ## fetch the pinned real models into $(MODELS)
+	$(BIN)/gaugeblock fetch --manifest manifests/release.yaml --models-root $(MODELS)
+
+lint: build ## ruff, mypy --strict, strict C warnings, generated files current
+	$(BIN)/python tests/ci/lint.py
+
+format: build ## rewrite Python sources in the project's format
+	$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+sanitize: build ## C core and its C tests under ASan and UBSan
+	$(BIN)/python tests/ci/sanitize.py
+
+fuzz: build ## both fuzzers, one minute each (needs clang)
+	$(BIN)/python tests/ci/fuzz.py --seconds 60
+
+identity: build ## digests over compilers, optimisation levels, threads, batches, aarch64
+	$(BIN)/python tests/ci/identity.py
+
+wheel: build ## abi3 wheel and sdist, installed and run outside the checkout
+	$(BIN)/python tests/ci/wheel.py
+
+clean: ## remove everything that was built or fetched into the checkout, except models
+	rm -rf $(VENV) build dist out *.egg-info engine/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -rf {} +
