@@ -50,7 +50,7 @@ fuzz: build ## both fuzzers, one minute each (needs clang)
 	$(BIN)/python tests/ci/fuzz.py --seconds 60
 
 identity: build ## digests over compilers, optimisation levels, threads, batches, aarch64
-	$(BIN)/python tests/ci/identity.py
+	$(BIN)/python tests/identity/run.py
 
 wheel: build ## abi3 wheel and sdist, installed and run outside the checkout
 	$(BIN)/python tests/ci/wheel.py
