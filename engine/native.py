@@ -317,9 +317,11 @@ class Vocab(Handle):
             raw = ffi.new("engine_vocab_info *")
             if lib.engine_vocab_describe(vocab, raw) != lib.ENGINE_OK:
                 raise errors.UsageError("the vocabulary cannot be described")
-            ids = [None if value < 0 else int(value) for value in (raw.bos, raw.eos, raw.eot, raw.unk, raw.pad)]
-            texts = [_c_text(text) for text in (raw.model, raw.pre, raw.unicode)]
-            return VocabInfo(raw.size, *ids, bool(raw.add_bos), bool(raw.add_eos), *texts)
+            raw_ids = (raw.bos, raw.eos, raw.eot, raw.unk, raw.pad)
+            bos, eos, eot, unk, pad = (None if value < 0 else int(value) for value in raw_ids)
+            model, pre, unicode = (_c_text(text) for text in (raw.model, raw.pre, raw.unicode))
+            adds = bool(raw.add_bos), bool(raw.add_eos)
+            return VocabInfo(raw.size, bos, eos, eot, unk, pad, *adds, model, pre, unicode)
 
     def tokenize(
         self, text: bytes, *, special: bool = False, bos: bool = False, literal: Sequence[Span] = ()
@@ -331,16 +333,14 @@ class Vocab(Handle):
         """
         flags = (lib.ENGINE_TOKENIZE_SPECIAL if special else 0) | (lib.ENGINE_TOKENIZE_BOS_EOS if bos else 0)
         spans = ffi.new("engine_span[]", [{"begin": begin, "end": end} for begin, end in literal])
-        capacity = len(text) + 16
-        count = ffi.new("uint64_t *")
+        count, capacity = ffi.new("uint64_t *"), len(text) + 16
+        err = ffi.new("char[]", ERROR_BYTES)
+        given = (text, len(text), flags, spans, len(literal))
         with self.use() as vocab:
             while True:
                 out = np.empty(capacity, np.int32)
                 target = ffi.from_buffer("int32_t[]", out, require_writable=True)
-                err = ffi.new("char[]", ERROR_BYTES)
-                status = lib.engine_tokenize(
-                    vocab, text, len(text), flags, spans, len(literal), target, capacity, count, err, ERROR_BYTES
-                )
+                status = lib.engine_tokenize(vocab, *given, target, capacity, count, err, ERROR_BYTES)
                 if status == lib.ENGINE_OK:
                     return [int(token) for token in out[: count[0]]]
                 if status != lib.ENGINE_EINVAL or count[0] <= capacity:
@@ -362,12 +362,24 @@ class Vocab(Handle):
             return _name(data[0], length[0])
 
     def token_kind(self, token: int) -> str:
-        """"normal", "control", …; raises UsageError where the id is out of range."""
+        """ "normal", "control", …; raises UsageError where the id is out of range."""
         with self.use() as vocab:
             kind = TOKEN_KINDS.get(lib.engine_token_kind(vocab, _int32(token, "token id")))
         if kind is None:
             raise errors.UsageError(f"token id {token} is outside the vocabulary")
         return kind
+
+    def steering(self) -> list[int]:
+        """Ids of control and unknown tokens, and of those that end a generation and are not normal."""
+        chosen = {lib.ENGINE_TOKEN_CONTROL, lib.ENGINE_TOKEN_UNKNOWN}
+        size = self.info.size
+        with self.use() as vocab:
+            return [
+                token
+                for token in range(size)
+                if (kind := lib.engine_token_kind(vocab, token)) in chosen
+                or (kind != lib.ENGINE_TOKEN_NORMAL and lib.engine_token_is_end(vocab, token))
+            ]
 
     def is_end(self, token: int) -> bool:
         """Whether a token ends a generation (EOS, EOT, …)."""
@@ -454,8 +466,8 @@ class Context(Handle):
     def new(cls, weights: Weights, options: ContextOptions) -> Context:
         """Make a context; ``weights`` live at least as long."""
         raw = ffi.new("engine_context_options *")
-        raw.activations = _choice(ACTIVATIONS, options.activations, "activations")
-        raw.kv = _choice(KV_TYPES, options.kv, "kv")
+        raw.activations = choice(ACTIVATIONS, options.activations, "activations")
+        raw.kv = choice(KV_TYPES, options.kv, "kv")
         for name in ("context_tokens", "sequences", "threads", "batch"):
             setattr(raw, name, _int32(getattr(options, name), name))
         out = ffi.new("engine_context **")
@@ -477,7 +489,7 @@ class Context(Handle):
         for target, entry in zip(raw, entries, strict=False):
             target.seq, target.pos = _int32(entry.seq, "sequence"), _int32(entry.pos, "position")
             target.token = _int32(entry.token, "token id")
-            target.want = _choice(WANTS, entry.want, "want")
+            target.want = choice(WANTS, entry.want, "want")
             if entry.embedding is not None:
                 alive.append(ffi.from_buffer("float[]", np.ascontiguousarray(entry.embedding, np.float32)))
                 target.embedding = alive[-1]
@@ -539,7 +551,8 @@ class Context(Handle):
             _call(lib.engine_sequence_restore, context, _int32(seq, "sequence"), data, len(state))
 
 
-def _choice(table: dict[str, int], value: str, what: str) -> int:
+def choice(table: dict[str, int], value: str, what: str) -> int:
+    """The C constant of an option's name. Raises UsageError for an unknown one."""
     if value not in table:
         raise errors.UsageError(f"{what} must be one of {', '.join(table)}, not '{value}'")
     return table[value]
