@@ -28,7 +28,7 @@ def _pattern(_: Any, pattern: str, instance: Any, __: Any) -> Iterator[Validatio
         yield ValidationError(f"{instance!r} does not match {pattern!r}")
 
 
-_Validator: Any = validators.extend(Draft202012Validator, {"pattern": _pattern})
+_Validator: Any = validators.extend(Draft202012Validator, {"pattern": _pattern})  # type: ignore[no-untyped-call]
 
 
 @cache
@@ -37,9 +37,29 @@ def validator(name: str) -> Any:
     return _Validator(json.loads(text(name)))
 
 
-def errors(name: str, document: Any) -> Iterator[ValidationError]:
+@cache
+def strict_validator(name: str) -> Any:
+    """The schema as a writer must meet it: no key beyond those that it names."""
+    return _Validator(_closed(json.loads(text(name))))
+
+
+def _closed(schema: Any) -> Any:
+    """Close every object that names its properties."""
+    if isinstance(schema, list):
+        return [_closed(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    result = {key: _closed(value) for key, value in schema.items() if key not in ("if", "then", "else")}
+    result.update({key: schema[key] for key in ("if", "then", "else") if key in schema})
+    if isinstance(schema.get("properties"), dict) and schema.get("type") == "object":
+        result.setdefault("additionalProperties", False)
+    return result
+
+
+def errors(name: str, document: Any, *, strict: bool = False) -> Iterator[ValidationError]:
     """Every violation, those inside a chosen alternative instead of "is not valid under any"."""
-    for error in validator(name).iter_errors(document):
+    chosen = strict_validator(name) if strict else validator(name)
+    for error in chosen.iter_errors(document):
         yield from narrow(error)
 
 
