@@ -824,8 +824,9 @@ static int find(const engine_file *f, const char *key, const engine_kv **kv)
 static int unusable(const engine_kv *kv, const char *wanted, char *err, size_t errlen)
 {
     char q[QUOTE_BYTES];
-    gb_fail(err, errlen, ENGINE_EFORMAT, "byte %llu: key %s must be %s; it is of type %s", (ull)kv->offset,
-            quote(q, kv->key, kv->key_len), wanted, value_type_name((uint32_t)kv->type));
+    gb_fail(err, errlen, ENGINE_EFORMAT, "byte %llu: key %s must be %s; it is %s type %s", (ull)kv->offset,
+            quote(q, kv->key, kv->key_len), wanted, kv->type == ENGINE_GGUF_ARRAY ? "an array of" : "of",
+            value_type_name((uint32_t)kv->elem_type));
     return -1;
 }
 
@@ -873,13 +874,17 @@ int gguf_get_f32(const engine_file *f, const char *key, float *out, char *err, s
 {
     const engine_kv *kv;
     uint32_t bits;
+    char q[QUOTE_BYTES];
     if (!find(f, key, &kv))
         return 0;
     if (kv->type != ENGINE_GGUF_F32)
         return unusable(kv, "a number of type f32", err, errlen);
     memcpy(&bits, kv->data, sizeof bits);
-    if ((bits & 0x7f800000u) == 0x7f800000u)
-        return unusable(kv, "finite", err, errlen);
+    if ((bits & 0x7f800000u) == 0x7f800000u) {
+        gb_fail(err, errlen, ENGINE_EFORMAT, "byte %llu: key %s is not a finite number", (ull)kv->offset,
+                quote(q, kv->key, kv->key_len));
+        return -1;
+    }
     memcpy(out, &bits, sizeof *out);
     return 1;
 }
