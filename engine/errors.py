@@ -9,6 +9,7 @@
     │   ├── FileError         unreadable, absent, not a regular file
     │   ├── FormatError       malformed GGUF; the text holds the byte offset
     │   └── UnsupportedError  well-formed, refused by name
+    ├── FetchError            no source yielded an artifact with its pinned hash
     ├── RefusedError          the gate refuses the model; holds the Standing
     ├── TemplateError         the chat template failed, or passed its limits
     ├── NonFiniteError        a NaN or an infinity arose in the arithmetic
@@ -51,6 +52,10 @@ class FormatError(ModelError):
 
 class UnsupportedError(ModelError):
     """The file is well-formed and refused by name."""
+
+
+class FetchError(EngineError):
+    """No source yielded the artifact with its pinned hash; the text names each and why."""
 
 
 class RefusedError(EngineError):
