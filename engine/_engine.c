@@ -4012,6 +4012,7 @@ static void _cffi_checkfld__engine_vocab_info(engine_vocab_info *p)
   (void)((p->pad) | 0);  /* check that 'engine_vocab_info.pad' is an integer */
   (void)((p->add_bos) | 0);  /* check that 'engine_vocab_info.add_bos' is an integer */
   (void)((p->add_eos) | 0);  /* check that 'engine_vocab_info.add_eos' is an integer */
+  (void)((p->add_space_prefix) | 0);  /* check that 'engine_vocab_info.add_space_prefix' is an integer */
   { char const * *tmp = &p->model; (void)tmp; }
   { char const * *tmp = &p->pre; (void)tmp; }
   { char const * *tmp = &p->unicode; (void)tmp; }
@@ -4278,6 +4279,9 @@ static const struct _cffi_field_s _cffi_fields[] = {
   { "add_eos", offsetof(engine_vocab_info, add_eos),
                sizeof(((engine_vocab_info *)0)->add_eos),
                _CFFI_OP(_CFFI_OP_NOOP, 1) },
+  { "add_space_prefix", offsetof(engine_vocab_info, add_space_prefix),
+                        sizeof(((engine_vocab_info *)0)->add_space_prefix),
+                        _CFFI_OP(_CFFI_OP_NOOP, 1) },
   { "model", offsetof(engine_vocab_info, model),
              sizeof(((engine_vocab_info *)0)->model),
              _CFFI_OP(_CFFI_OP_NOOP, 106) },
@@ -4313,7 +4317,7 @@ static const struct _cffi_struct_union_s _cffi_struct_unions[] = {
   { "engine_vocab", 234, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
   { "engine_vocab_info", 235, _CFFI_F_CHECK_FIELDS,
-    sizeof(engine_vocab_info), offsetof(struct _cffi_align__engine_vocab_info, y), 48, 11 },
+    sizeof(engine_vocab_info), offsetof(struct _cffi_align__engine_vocab_info, y), 48, 12 },
 };
 
 static const struct _cffi_enum_s _cffi_enums[] = {

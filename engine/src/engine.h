@@ -115,7 +115,8 @@ typedef struct engine_span {
 } engine_span;
 
 enum {
-    ENGINE_TOKENIZE_SPECIAL = 1,  /* text of control and user-defined tokens becomes those tokens */
+    ENGINE_TOKENIZE_SPECIAL = 1,  /* text of control and unknown tokens becomes those tokens; that of
+                                     user-defined ones always does */
     ENGINE_TOKENIZE_BOS_EOS = 2,  /* add BOS and EOS where the metadata says so */
 };
 
@@ -129,6 +130,8 @@ typedef struct engine_vocab_info {
     int32_t size;
     int32_t bos, eos, eot, unk, pad; /* -1 where absent */
     int32_t add_bos, add_eos;        /* 0 or 1 */
+    int32_t add_space_prefix;        /* 1: a text is tokenised with a space before it, so the bytes of
+                                        a whole text's tokens begin with one that is not the text's */
     const char *model;               /* "gpt2" or "llama" */
     const char *pre;                 /* "smollm", …; "default" for SentencePiece */
     const char *unicode;             /* version of the Unicode tables */
@@ -138,9 +141,11 @@ typedef struct engine_vocab_info {
 engine_status engine_vocab_open(engine_vocab **out, const engine_file *file, char *err, size_t errlen);
 void engine_vocab_free(engine_vocab *vocab);
 engine_status engine_vocab_describe(const engine_vocab *vocab, engine_vocab_info *out);
-/* Tokenise len bytes (arbitrary bytes are allowed). No special token may overlap one of the
- * literal spans (ascending, disjoint): that is how message content stays plain text inside a
- * rendered template. *n_out receives the number of ids, also when it exceeds cap: then
+/* Tokenise len bytes (arbitrary bytes are allowed). No token that the file types as control or
+ * unknown, that begins a text or ends a generation may overlap one of the literal spans
+ * (ascending, disjoint), neither by its spelling nor through merges: that is how message
+ * content stays plain text inside a rendered template. User-defined tokens (runs of white
+ * space, markup) are text, and stay. *n_out receives the number of ids, also when it exceeds cap: then
  * nothing was written beyond cap and the call returns ENGINE_EINVAL. */
 engine_status engine_tokenize(const engine_vocab *vocab, const char *text, uint64_t len, uint32_t flags,
                               const engine_span *literal, uint64_t n_literal,

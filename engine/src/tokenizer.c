@@ -216,7 +216,7 @@ static engine_status plain(const search *s, uint64_t begin, uint64_t end, int af
         return ENGINE_OK;
     if (s->v->model == TOK_MODEL_BPE)
         return tok_bpe(s->v, s->text, begin, end, s->literal, sink);
-    return tok_spm(s->v, s->text, begin, end, after_special && s->v->add_space_prefix, s->literal, sink);
+    return tok_spm(s->v, s->text, begin, end, after_special && s->v->info.add_space_prefix, s->literal, sink);
 }
 
 static engine_status tokenize(search *s, uint32_t flags, tok_sink *sink)

@@ -36,7 +36,6 @@ struct engine_vocab {
     int model, pre;
     engine_vocab_info info; /* info.size is the number of tokens */
     int ignore_merges;      /* a word that is a token is taken whole */
-    int add_space_prefix;   /* SentencePiece: a space before text that follows nothing or a special token */
 
     char *text;             /* spellings of all pieces, back to back */
     uint64_t *text_at;      /* [pieces + 1] offsets into text */

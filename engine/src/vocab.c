@@ -3,8 +3,8 @@
  * Owns engine_vocab, which copies all it needs; engine_vocab_free() releases it. Refused: other
  * tokenizer models and pre-tokenizers (by name), arrays of the wrong type or length, spellings
  * that stand twice, unknown token types, scores that are NaN, byte tokens with another
- * spelling than <0xNN>, special ids outside the vocabulary, and vocabularies that cannot spell
- * a byte. What a token is follows llama.cpp b11549, which also looks at spellings: see
+ * spelling than <0xNN>, special ids outside the vocabulary, and bytes that only a control token
+ * or no token at all could spell. What a token is follows llama.cpp b11549, which also looks at spellings: see
  * mark_by_spelling(). */
 #include <math.h>
 #include <stdio.h>
@@ -408,17 +408,17 @@ static int load_ids(loader *l, marks *m)
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         if (!load_id(l, keys[i].key, keys[i].id))
             return 0;
-    l->v->add_space_prefix = spm;
+    l->v->info.add_space_prefix = spm;
     if (!load_bool(l, "tokenizer.ggml.add_bos_token", &add_bos)
         || !load_bool(l, "tokenizer.ggml.add_eos_token", &add_eos)
-        || !load_bool(l, "tokenizer.ggml.add_space_prefix", &l->v->add_space_prefix))
+        || !load_bool(l, "tokenizer.ggml.add_space_prefix", &l->v->info.add_space_prefix))
         return 0;
     if ((add_bos && info->bos < 0) || (add_eos && info->eos < 0))
         return REFUSE(l, ENGINE_EFORMAT, "the file asks to add %s to every text, but tokenizer.ggml.%s_token_id is missing",
                       add_bos && info->bos < 0 ? "BOS" : "EOS", add_bos && info->bos < 0 ? "bos" : "eos");
     info->add_bos = add_bos != 0;
     info->add_eos = add_eos != 0;
-    l->v->add_space_prefix = spm && l->v->add_space_prefix;
+    l->v->info.add_space_prefix = spm && l->v->info.add_space_prefix;
     return 1;
 }
 
@@ -603,22 +603,23 @@ static int load_merges(loader *l)
     return each_string(l, key, kv.count, add_merge);
 }
 
-/* The piece of every byte. A byte whose letter is no token would vanish from texts; one whose
- * letter is a control token could not stand in a literal text: both are refused. */
+/* The piece of every byte. A letter that is no token still takes part in merges, and vanishes
+ * where none of them uses it, as in the reference: SmolLM2 lacks 21 of the 256. A byte whose
+ * letter is a control token could not stand in a literal text: refused. */
 static int load_letters(loader *l)
 {
     engine_vocab *v = l->v;
-    char q[QUOTE_BYTES];
     for (int b = 0; b < 256; b++) {
         char letter[2], ascii = (char)b;
         int len = tok_byte_letter((uint8_t)b, letter);
-        uint32_t piece = tok_find(v, letter, (uint64_t)len), single = tok_find(v, &ascii, 1);
-        if (piece >= (uint32_t)v->info.size || (v->flags[piece] & TOK_BARRED))
-            return REFUSE(l, ENGINE_EFORMAT, "tokenizer.ggml.tokens: byte 0x%02x has no token of its own (its letter %s "
-                          "is %s), so not every text can be spelled", (unsigned)b, quote(q, letter, (uint64_t)len),
-                          piece < (uint32_t)v->info.size ? "a control token" : "missing");
-        v->letters[b] = piece;
+        uint32_t single = tok_find(v, &ascii, 1);
+        v->letters[b] = intern(v, letter, (uint64_t)len);
+        if (v->letters[b] == TOK_NO_PIECE)
+            return no_memory(l);
         v->ascii[b] = single < (uint32_t)v->info.size ? (int32_t)single : -1;
+        if (v->letters[b] < (uint32_t)v->info.size && (v->flags[v->letters[b]] & TOK_BARRED))
+            return REFUSE(l, ENGINE_EFORMAT, "tokenizer.ggml.token_type: token %u spells byte 0x%02x, yet it is a "
+                          "control token, so plain text could turn into it", (unsigned)v->letters[b], (unsigned)b);
     }
     return 1;
 }
