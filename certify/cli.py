@@ -1,0 +1,54 @@
+"""The command ``certify``: a group, one module of ``certify.commands`` per family of subcommands.
+
+Each such module lists its commands in ``COMMANDS``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+
+import click
+
+from certify import commands, console
+from certify.reasons import CertifyExit
+from engine import native
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option(
+    "--log-format", type=click.Choice(console.LOG_FORMATS), default="text", help="Format of logs on stderr."
+)
+@click.version_option(native.build().version, prog_name="certify", message="%(prog)s %(version)s")
+def group(log_format: str) -> None:
+    """Measure GGUF models, and write receipts that anyone can replay."""
+
+
+def register() -> click.Group:
+    """The group with the commands of every module."""
+    for item in pkgutil.iter_modules(commands.__path__):
+        if not item.name.startswith("_"):
+            module = importlib.import_module(f"{commands.__name__}.{item.name}")
+            for command in module.COMMANDS:
+                group.add_command(command)
+    return group
+
+
+def main() -> None:
+    """Entry point. A broken pipe ends quietly; an interrupt with 130."""
+    try:
+        register().main(prog_name="certify", standalone_mode=False)
+    except click.exceptions.Exit as error:
+        sys.exit(error.exit_code)
+    except click.Abort:
+        sys.exit(int(CertifyExit.INTERRUPTED))
+    except click.ClickException as error:
+        error.show()
+        sys.exit(int(CertifyExit.USAGE))
+    except KeyboardInterrupt:
+        sys.exit(int(CertifyExit.INTERRUPTED))
+
+
+if __name__ == "__main__":
+    main()
