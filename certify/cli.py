@@ -13,14 +13,28 @@ import click
 
 from certify import commands, console
 from certify.reasons import CertifyExit
-from engine import native
+from engine.verdict import RULE
+
+
+def _version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    """Print the version and the contract revisions; the C core is loaded only for this."""
+    if not wanted or context.resilient_parsing:
+        return
+    from engine import native
+    from engine.contracts import contracts
+
+    revisions = ", ".join(f"{name} {value}" for name, value in contracts().items())
+    console.say(f"certify {native.build().version} ({revisions}, verdict rule {RULE})")
+    context.exit()
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.option(
     "--log-format", type=click.Choice(console.LOG_FORMATS), default="text", help="Format of logs on stderr."
 )
-@click.version_option(native.build().version, prog_name="certify", message="%(prog)s %(version)s")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Versions."
+)
 def group(log_format: str) -> None:
     """Measure GGUF models, and write receipts that anyone can replay."""
 
