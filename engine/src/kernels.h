@@ -1,0 +1,82 @@
+/* kernels.h: the table of arithmetic kernels. docs/numerics.md defines what each computes; the
+ * entries of kernels_ref.c are that definition in C, and every other set equals them bit for
+ * bit. Kernels neither allocate nor fail: a caller validates, passes whole buffers, and reads
+ * the returned flag where a kernel is asked whether its values were finite. */
+#ifndef GB_KERNELS_H
+#define GB_KERNELS_H
+#include "dtype.h"
+
+enum {
+    GB_BLOCK = 32,    /* activations are quantised in blocks of 32 */
+    GB_SEGMENT = 256, /* a dot product is summed in segments of 256 elements */
+    GB_CHUNK = 128,   /* attention works in chunks of 128 positions, and a KV page holds one */
+};
+
+enum { GB_GATE_SILU = 0, GB_GATE_GELU_TANH = 1 };
+
+/* 32 activations: x[i] is near d * q[i]. s is d times the sum of q, sh the same of each half. */
+typedef struct gb_act32 {
+    int16_t q[GB_BLOCK]; /* int8: -127 … 127; wide: -16319 … 16319 */
+    float d;
+    float s;
+    float sh[2];
+} gb_act32;
+
+/* Rows of a weight matrix in the file's own format: [rows][k]. */
+typedef struct gb_matrix {
+    const dtype *type;
+    const uint8_t *data;
+    uint64_t row_bytes;
+    int64_t k;
+    int64_t rows;
+} gb_matrix;
+
+typedef struct gb_kernels {
+    const char *name;
+    /* Quantise n = 32 m values with codes up to limit (127 or 16319). 0 where one is not finite. */
+    int (*quantise)(const float *x, int64_t n, int32_t limit, gb_act32 *out);
+    /* y[t][r] for weight rows r0 <= r < r1 and tokens t < n: x is [n][k/32], y is [n][ldy]. */
+    void (*matmul_int)(const gb_matrix *w, int64_t r0, int64_t r1, const gb_act32 *x, int64_t n, float *y,
+                       int64_t ldy);
+    /* The same with f32 activations, x is [n][k]: for float weights, and for the f32 mode. */
+    void (*matmul_f32)(const gb_matrix *w, int64_t r0, int64_t r1, const float *x, int64_t n, float *y, int64_t ldy);
+    /* y = x / rms(x) * w over n values; y may be x. 0 where the sum of squares is not finite. */
+    int (*rms_norm)(const float *x, const float *w, int64_t n, float eps, float *y);
+    /* Rotate pairs of x in place. cs is [pairs][2]: cosine, sine. neox pairs i with i + pairs. */
+    void (*rope)(float *x, const float *cs, int64_t pairs, int neox);
+    /* g = gate(g) * u; kind is GB_GATE_*. */
+    void (*gate)(float *g, const float *u, int64_t n, int kind);
+    void (*add)(float *x, const float *y, int64_t n);
+    void (*scale)(float *x, float by, int64_t n);
+    /* x = cap * tanh(x / cap). 0 where an x is not finite. */
+    int (*softcap)(float *x, float cap, int64_t n);
+    int (*all_finite)(const float *x, int64_t n);
+
+    /* Attention, one query head and one chunk; positions first <= p < last of the chunk count.
+     * Keys are [dim][GB_CHUNK], values [GB_CHUNK][dim]. */
+    void (*widen_f16)(const uint16_t *src, int64_t n, float *out); /* finite values only */
+    void (*scores)(const float *k, const float *q, int64_t dim, int64_t last, float *s);
+    /* codes [dim][GB_CHUNK], scales [dim/32][GB_CHUNK], q is [dim/32] blocks */
+    void (*scores_q8)(const int8_t *codes, const float *scales, const gb_act32 *q, int64_t dim, int64_t last, float *s);
+    /* s: dot products in, exp(score - m) out; cap 0 where there is none. 0 where a score is not finite. */
+    int (*softmax)(float *s, int64_t first, int64_t last, float scale, float cap, float *m, float *l);
+    void (*weigh)(const float *v, const float *e, int64_t first, int64_t last, int64_t dim, float *o);
+    /* codes [GB_CHUNK][dim], scales [GB_CHUNK][dim/32] */
+    void (*weigh_q8)(const int8_t *codes, const float *scales, const float *e, int64_t first, int64_t last, int64_t dim,
+                     float *o);
+    /* Merge n chunks: m and l are [n], o is [n][dim], each with the given stride in floats. */
+    void (*merge)(const float *m, const float *l, const float *o, int64_t stride, int64_t n, int64_t dim, float *out);
+} gb_kernels;
+
+/* The set in use. The first call chooses: the environment variable ENGINE_KERNELS names a set,
+ * else the fastest that this machine runs. NULL where the name is unknown or cannot run here. */
+const gb_kernels *gb_kernels_get(void);
+/* Set number i in order of preference, whether or not it runs here; NULL past the last. */
+const gb_kernels *gb_kernels_at(int i, int *runs_here);
+
+extern const gb_kernels gb_kernels_ref;     /* portable */
+#if defined(__x86_64__)
+extern const gb_kernels gb_kernels_ref_fma; /* the same source, compiled for AVX2 with FMA */
+#endif
+
+#endif
