@@ -19,11 +19,6 @@ const char *engine_numerics(void)
     return "gb1";
 }
 
-const char *engine_tokenizer_revision(void)
-{
-    return "t1";
-}
-
 const char *engine_compiler(void)
 {
 #if defined(__clang__)
