@@ -1,0 +1,119 @@
+"""Google's ``sentencepiece`` as a second tokenizer reference, built from a GGUF's SentencePiece vocabulary.
+
+The model proto is written here field by field, so that no protobuf package is needed: pieces with
+scores and types in the order of their ids, BPE with byte fallback, an identity normaliser.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+from certify.references import ReferenceRefused, ReferenceUnavailable
+from certify.references.gguf_vocab import CONTROL, SPACE, UNKNOWN, USER_DEFINED, GgufVocab
+from engine.model import Header
+
+PACKAGE = "sentencepiece"
+INSTALL = "pip install 'gaugeblock[reference]'"
+BPE = 2  # TrainerSpec.ModelType
+
+
+class SentencePieceTokenizer:
+    """A ``SentencePieceProcessor`` for plain text and one for text with special tokens."""
+
+    name = "sentencepiece"
+    provider = PACKAGE
+
+    def __init__(self, model: str | os.PathLike[str]) -> None:
+        with Header.open(model) as header:
+            self._build(GgufVocab.from_metadata(header.metadata))
+
+    @classmethod
+    def build(cls, metadata: Mapping[str, Any]) -> SentencePieceTokenizer:
+        """From an opened GGUF's metadata."""
+        self = cls.__new__(cls)
+        self._build(GgufVocab.from_metadata(metadata))
+        return self
+
+    def _build(self, vocab: GgufVocab) -> None:
+        try:
+            self.package_version = self.revision = importlib.metadata.version(PACKAGE)
+        except importlib.metadata.PackageNotFoundError:
+            raise ReferenceUnavailable(f"the package {PACKAGE} is not installed: {INSTALL}") from None
+        if vocab.model != "llama":
+            raise ReferenceUnavailable(
+                f"{PACKAGE} is built for SentencePiece vocabularies, not {vocab.model}"
+            )
+        self._vocab = vocab
+        self._made: dict[bool, Any] = {}
+
+    def tokenize(self, text: str | bytes, *, special: bool) -> list[int]:
+        """Ids of ``text`` with nothing added; bytes must be UTF-8 (ReferenceRefused otherwise)."""
+        try:
+            text = text.decode() if isinstance(text, bytes) else text
+            return list(self._for(special).encode(text, out_type=int))
+        except UnicodeError as error:
+            raise ReferenceRefused(f"{PACKAGE} takes UTF-8 only: {error}") from None
+
+    def encode(self, text: str, special: bool) -> list[int]:
+        """``tokenize`` by another name."""
+        return self.tokenize(text, special=special)
+
+    def _for(self, special: bool) -> Any:
+        if special not in self._made:
+            self._made[special] = _processor(model_proto(self._vocab, special=special))
+        return self._made[special]
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+def _processor(proto: bytes) -> Any:
+    import sentencepiece
+
+    try:
+        return sentencepiece.SentencePieceProcessor(model_proto=proto)
+    except RuntimeError as error:
+        raise ReferenceUnavailable(f"{PACKAGE} refuses the vocabulary: {error}") from None
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _field(number: int, value: int | float | bytes) -> bytes:
+    """One protobuf field: bytes and messages, 32-bit floats, integers."""
+    if isinstance(value, bytes):
+        return _varint(number << 3 | 2) + _varint(len(value)) + value
+    if isinstance(value, float):
+        return _varint(number << 3 | 5) + struct.pack("<f", value)
+    return _varint(number << 3) + _varint(value)
+
+
+def _piece(text: str, score: float, kind: int) -> bytes:
+    return _field(1, text.encode()) + _field(2, score) + _field(3, kind)
+
+
+def model_proto(vocab: GgufVocab, *, special: bool) -> bytes:
+    """A serialised ``ModelProto``. With ``special``, control pieces are matched like user-defined ones."""
+    unknown = 0 if vocab.unknown is None else vocab.unknown
+    pieces = []
+    for i, (text, score, kind) in enumerate(zip(vocab.tokens, vocab.scores, vocab.types, strict=True)):
+        if i == unknown:
+            kind = UNKNOWN
+        elif kind == CONTROL or (kind == UNKNOWN and i != unknown):
+            kind = USER_DEFINED if special else CONTROL
+        if kind == USER_DEFINED:
+            text = text.replace(" ", SPACE)  # GGUF stores them with spaces
+        pieces.append(_field(1, _piece(text, score, kind)))
+    trainer = _field(3, BPE) + _field(35, 1) + _field(40, unknown)
+    normaliser = _field(1, b"identity") + _field(3, int(vocab.space_prefix)) + _field(4, 0) + _field(5, 1)
+    return b"".join(pieces) + _field(2, trainer) + _field(3, normaliser)
