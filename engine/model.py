@@ -149,12 +149,27 @@ class Header:
         """GGUF version of the file, 2 or 3."""
         return self._file.version
 
-    @cached_property
-    def _sha256(self) -> str:
+    def _open_fd(self) -> int:
         if self._fd is None:
             raise UsageError("the model is closed")
+        return self._fd
+
+    def resolve(self, config: RuntimeConfig, policy: Policy = Policy()) -> Standing:
+        """What the gate says about this file in a configuration. Raises RefusedError."""
+        architecture = self.metadata.get("general.architecture")
+        return resolve(
+            self.path,
+            self._open_fd(),
+            config=config,
+            contracts=contracts(),
+            architecture=architecture if isinstance(architecture, str) else None,
+            policy=policy,
+        )
+
+    @cached_property
+    def _sha256(self) -> str:
         try:
-            return file_sha256(self._fd)
+            return file_sha256(self._open_fd())
         except (ChangedError, OSError) as error:
             raise FileError(f"{printable(self.path)}: {error}") from error
 
@@ -233,21 +248,11 @@ class Model(Header):
 
     def _admit(self, config: RuntimeConfig, policy: Policy) -> None:
         """Ask the gate, bind the weights, and see that the file is still the one that was judged."""
-        if self._fd is None:
-            raise UsageError("the model is closed")
-        before = Identity.of(self._fd)
-        architecture = self.metadata.get("general.architecture")
+        before = Identity.of(self._open_fd())
         self.config = config
-        self.standing = resolve(
-            self.path,
-            self._fd,
-            config=config,
-            contracts=contracts(),
-            architecture=architecture if isinstance(architecture, str) else None,
-            policy=policy,
-        )
+        self.standing = self.resolve(config, policy)
         self._weights = native.Weights.load(self._file)
-        if Identity.of(self._fd) != before or self._file.bytes != before.size:
+        if Identity.of(self._open_fd()) != before or self._file.bytes != before.size:
             raise FileError(f"{printable(self.path)} changed while it was opened")
 
     def close(self) -> None:

@@ -1,0 +1,229 @@
+"""Options that several commands share, and what they stand for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from engine.cli.console import CONSOLE
+from engine.errors import UsageError
+from engine.text import printable
+
+if TYPE_CHECKING:
+    from engine.envelope import Policy
+    from engine.generate import Sampling
+    from engine.model import Model
+    from engine.session import Session
+
+F = TypeVar("F", bound=Callable[..., Any])
+ACTIVATIONS = ("wide", "int8", "f32")
+KV_TYPES = ("f16", "f32", "q8")
+PROMPT_BYTES = 256 << 20
+INT_MAX = 2**31 - 1
+
+
+def _together(*decorators: Callable[[F], F]) -> Callable[[F], F]:
+    """One decorator out of several; the first stands first in the help."""
+
+    def decorate(function: F) -> F:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return decorate
+
+
+def _set_log_format(ctx: click.Context, parameter: click.Parameter, value: str) -> None:
+    CONSOLE.log_format = value
+
+
+log_format_option = click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_set_log_format,
+    help="Form of the messages on standard error.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+model_option = click.option(
+    "-m", "--model", "path", type=click.Path(path_type=Path), required=True, help="The .gguf file."
+)
+mmap_option = click.option(
+    "--no-mmap", is_flag=True, help="Read the file instead of mapping it: safe if it is cut while in use."
+)
+config_options = _together(
+    click.option(
+        "-c",
+        "--context",
+        type=click.IntRange(1, INT_MAX),
+        default=2048,
+        show_default=True,
+        help="Positions of the context.",
+    ),
+    click.option("--activations", type=click.Choice(ACTIVATIONS), default="wide", show_default=True),
+    click.option("--kv", type=click.Choice(KV_TYPES), default="f16", show_default=True),
+)
+gate_options = _together(
+    click.option(
+        "--require", type=click.Choice(["certified"]), help="Refuse all but certified models."
+    ),
+    click.option(
+        "--trust-envelope",
+        "trust",
+        multiple=True,
+        metavar="SHA256",
+        help="With --require: sidecar files to believe. Repeatable.",
+    ),
+    click.option(
+        "--force-uncertified", "force", is_flag=True, help="Load a model measured to fail here."
+    ),
+)
+speed_options = _together(
+    click.option("-t", "--threads", type=click.IntRange(1, 256), help="Threads. [default: all usable CPUs]"),
+    click.option(
+        "-b",
+        "--batch",
+        type=click.IntRange(1, 4096),
+        default=512,
+        show_default=True,
+        help="Rows evaluated together; changes no result.",
+    ),
+)
+prompt_options = _together(
+    click.option("-p", "--prompt", help="The text itself."),
+    click.option(
+        "-f",
+        "--file",
+        type=click.Path(path_type=Path, allow_dash=True),
+        help="A UTF-8 file that holds the text; - is standard input.",
+    ),
+)
+sampling_options = _together(
+    click.option("-n", "--tokens", type=click.IntRange(-1), default=256, show_default=True,
+                 help="At most so many tokens; -1: until the context is full."),
+    click.option("--temp", type=click.FloatRange(0), default=0.0, show_default=True, help="0 is greedy."),
+    click.option("--top-k", type=click.IntRange(0, INT_MAX), default=0, show_default=True, help="0 is off."),
+    click.option("--top-p", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="1 is off."),
+    click.option("--min-p", type=click.FloatRange(0, 1), default=0.0, show_default=True, help="0 is off."),
+    click.option("--repeat-penalty", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True),
+    click.option("--frequency-penalty", type=float, default=0.0, show_default=True),
+    click.option("--presence-penalty", type=float, default=0.0, show_default=True),
+    click.option("--seed", type=click.IntRange(0, 2**64 - 1), default=0, show_default=True),
+    click.option("--stop", multiple=True, metavar="TEXT", help="End before this text. Repeatable."),
+)  # fmt: skip
+loading_options = _together(
+    model_option, config_options, speed_options, gate_options, mmap_option, log_format_option
+)
+
+
+@dataclass(frozen=True)
+class Loading:
+    """The options of ``loading_options``; ``take`` removes them from a command's keywords."""
+
+    path: Path
+    context: int
+    activations: str
+    kv: str
+    threads: int | None
+    batch: int
+    require: str | None
+    trust: tuple[str, ...]
+    force: bool
+    no_mmap: bool
+
+    @classmethod
+    def take(cls, values: dict[str, Any]) -> Loading:
+        return cls(**{name: values.pop(name) for name in cls.__dataclass_fields__})
+
+    def policy(self) -> Policy:
+        from engine.envelope import Policy
+
+        require: Any = self.require
+        return Policy(require=require, trust=frozenset(self.trust), force=self.force)
+
+    def open(self) -> Model:
+        """Open the model through the gate and say on standard error how it stands."""
+        from engine.model import Model, RuntimeConfig
+
+        config = RuntimeConfig(self.activations, self.kv, self.context)
+        model = Model.open(self.path, config=config, policy=self.policy(), mmap=not self.no_mmap)
+        standing = model.standing
+        message = f"{printable(self.path.name)}: {standing.state}: {standing.detail}"
+        if standing.warning:
+            CONSOLE.log("standing", standing.warning, level="warning", standing=standing.document())
+        else:
+            CONSOLE.log("standing", message, standing=standing.document())
+        return model
+
+    def session(self, model: Model) -> Session:
+        return model.session(threads=self.threads, batch=self.batch)
+
+
+@dataclass(frozen=True)
+class Choosing:
+    """The options of ``sampling_options``."""
+
+    tokens: int
+    temp: float
+    top_k: int
+    top_p: float
+    min_p: float
+    repeat_penalty: float
+    frequency_penalty: float
+    presence_penalty: float
+    seed: int
+    stop: tuple[str, ...]
+
+    @classmethod
+    def take(cls, values: dict[str, Any]) -> Choosing:
+        return cls(**{name: values.pop(name) for name in cls.__dataclass_fields__})
+
+    @property
+    def max_tokens(self) -> int | None:
+        return None if self.tokens < 0 else self.tokens
+
+    def sampling(self) -> Sampling:
+        from engine.generate import Sampling
+
+        filters = (self.temp, self.top_k, self.top_p, self.min_p)
+        return Sampling(
+            *filters, self.repeat_penalty, self.frequency_penalty, self.presence_penalty, self.seed
+        )
+
+
+def read_prompt(prompt: str | None, file: Path | None) -> str:
+    """The text of -p or -f, of which exactly one must be given."""
+    if (prompt is None) == (file is None):
+        raise UsageError("give the text with -p TEXT or with -f FILE, and not with both")
+    if prompt is not None:
+        return _unicode(prompt)
+    if file is None:
+        raise UsageError("give the text with -p TEXT or with -f FILE")
+    if str(file) == "-":
+        data = sys.stdin.buffer.read(PROMPT_BYTES + 1)
+    else:
+        with file.open("rb") as stream:
+            data = stream.read(PROMPT_BYTES + 1)
+    if len(data) > PROMPT_BYTES:
+        raise UsageError(f"{printable(file)} is longer than {PROMPT_BYTES} bytes")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{printable(file)} is not UTF-8 at byte {error.start}") from None
+
+
+def _unicode(text: str) -> str:
+    """An argument that the shell passed; bytes that are no UTF-8 arrive as surrogates."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise UsageError(f"the text given with -p is not UTF-8 at character {error.start}") from None
+    return text

@@ -1,0 +1,47 @@
+"""``gaugeblock run``: continue a raw prompt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from engine.cli.console import CONSOLE
+from engine.cli.options import (
+    Choosing,
+    Loading,
+    json_option,
+    loading_options,
+    prompt_options,
+    read_prompt,
+    sampling_options,
+)
+
+
+@click.command()
+@loading_options
+@prompt_options
+@sampling_options
+@click.option("--no-special", is_flag=True, help="Text of control tokens in the prompt stays text.")
+@click.option(
+    "--logprobs", type=click.IntRange(0, 100), help="With --json: log-probabilities."
+)
+@json_option
+def run(
+    prompt: str | None, file: Path | None, no_special: bool, logprobs: int | None, as_json: bool, **rest: Any
+) -> None:
+    """Continue a raw prompt: no chat template; BOS follows the model's metadata."""
+    loading, choosing = Loading.take(rest), Choosing.take(rest)
+    text = read_prompt(prompt, file)
+    from engine.cli.generation import collect, generation_document
+
+    with loading.open() as model, loading.session(model) as session:
+        ids = model.tokenize(text, special=not no_special, bos=True)
+        shown = None if as_json else CONSOLE.text
+        result = collect(session, ids, choosing, logprobs=logprobs if as_json else None, show=shown)
+        if as_json:
+            CONSOLE.document("run/1", **generation_document(model, result))
+        else:
+            CONSOLE.text("\n")
+            CONSOLE.log("finish", result.summary(), finish=result.finish)
