@@ -283,7 +283,11 @@ def dequantize(type_id: int, data: bytes, count: int) -> Floats:
 
 @dataclass(frozen=True)
 class VocabInfo:
-    """Facts about a vocabulary; ids are None where the model names none."""
+    """Facts about a vocabulary; ids are None where the model names none.
+
+    With ``add_space_prefix`` a text is tokenised with a space before it, so the bytes of a whole text's
+    tokens begin with a space that is not the text's.
+    """
 
     size: int
     bos: int | None
@@ -293,6 +297,7 @@ class VocabInfo:
     pad: int | None
     add_bos: bool
     add_eos: bool
+    add_space_prefix: bool
     model: str
     pre: str
     unicode: str
@@ -320,7 +325,7 @@ class Vocab(Handle):
             raw_ids = (raw.bos, raw.eos, raw.eot, raw.unk, raw.pad)
             bos, eos, eot, unk, pad = (None if value < 0 else int(value) for value in raw_ids)
             model, pre, unicode = (_c_text(text) for text in (raw.model, raw.pre, raw.unicode))
-            adds = bool(raw.add_bos), bool(raw.add_eos)
+            adds = bool(raw.add_bos), bool(raw.add_eos), bool(raw.add_space_prefix)
             return VocabInfo(raw.size, bos, eos, eot, unk, pad, *adds, model, pre, unicode)
 
     def tokenize(
@@ -370,15 +375,16 @@ class Vocab(Handle):
         return kind
 
     def steering(self) -> list[int]:
-        """Ids of control and unknown tokens, and of those that end a generation and are not normal."""
+        """Ids of control and unknown tokens, of BOS, and of all that end a generation."""
         chosen = {lib.ENGINE_TOKEN_CONTROL, lib.ENGINE_TOKEN_UNKNOWN}
-        size = self.info.size
+        size, bos = self.info.size, self.info.bos
         with self.use() as vocab:
             return [
                 token
                 for token in range(size)
-                if (kind := lib.engine_token_kind(vocab, token)) in chosen
-                or (kind != lib.ENGINE_TOKEN_NORMAL and lib.engine_token_is_end(vocab, token))
+                if lib.engine_token_kind(vocab, token) in chosen
+                or token == bos
+                or lib.engine_token_is_end(vocab, token)
             ]
 
     def is_end(self, token: int) -> bool:

@@ -139,7 +139,7 @@ def special_tokens(vocab: native.Vocab) -> dict[str, str]:
 
 
 def control_texts(vocab: native.Vocab) -> frozenset[str]:
-    """Texts of the tokens that steer the model: control and unknown ones, and all that end a turn."""
+    """Texts of the tokens that steer the model: control and unknown ones, BOS, and all that end a turn."""
     return frozenset(text for token in vocab.steering() if (text := vocab.token_text(token)))
 
 
@@ -198,18 +198,24 @@ class Danger:
 
     def __init__(self, control: Iterable[str]) -> None:
         texts = sorted({text.casefold() for text in control}, key=lambda text: (-len(text), text))
-        # A lookahead finds occurrences that overlap; at each place the longest one stands first.
-        pattern = "|".join(re.escape(text) for text in texts)
-        self._whole = re.compile(f"(?=({pattern}))", re.IGNORECASE) if texts else None
+        self._whole = frozenset(texts)
+        self._lengths: dict[str, list[int]] = {}
+        for text in texts:
+            lengths = self._lengths.setdefault(text[0], [])
+            if len(text) not in lengths:
+                lengths.append(len(text))
         self._starts = {text[:n] for text in texts for n in range(1, len(text))}
         self._ends = {text[-n:] for text in texts for n in range(1, len(text))}
         self._longest = len(texts[0]) - 1 if texts else 0
 
     def ranges(self, text: str) -> list[Span]:
         """Dangerous character ranges of a string, ascending and apart."""
-        if self._whole is None:
+        if not self._whole:
             return []
-        found = [match.span(1) for match in self._whole.finditer(text)]
+        found = []
+        for at, char in enumerate(text):
+            lengths = self._lengths.get(char.casefold()[:1], ())
+            found += [(at, at + n) for n in lengths if text[at : at + n].casefold() in self._whole][:1]
         # Templates like to trim, so the trimmed string has edges too.
         begin, end = len(text) - len(text.lstrip()), len(text.rstrip())
         for edge in {end, len(text)}:

@@ -72,9 +72,7 @@ config_options = _together(
     click.option("--kv", type=click.Choice(KV_TYPES), default="f16", show_default=True),
 )
 gate_options = _together(
-    click.option(
-        "--require", type=click.Choice(["certified"]), help="Refuse all but certified models."
-    ),
+    click.option("--require", type=click.Choice(["certified"]), help="Refuse all but certified models."),
     click.option(
         "--trust-envelope",
         "trust",
@@ -82,9 +80,7 @@ gate_options = _together(
         metavar="SHA256",
         help="With --require: sidecar files to believe. Repeatable.",
     ),
-    click.option(
-        "--force-uncertified", "force", is_flag=True, help="Load a model measured to fail here."
-    ),
+    click.option("--force-uncertified", "force", is_flag=True, help="Load a model measured to fail here."),
 )
 speed_options = _together(
     click.option("-t", "--threads", type=click.IntRange(1, 256), help="Threads. [default: all usable CPUs]"),

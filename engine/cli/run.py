@@ -24,9 +24,7 @@ from engine.cli.options import (
 @prompt_options
 @sampling_options
 @click.option("--no-special", is_flag=True, help="Text of control tokens in the prompt stays text.")
-@click.option(
-    "--logprobs", type=click.IntRange(0, 100), help="With --json: log-probabilities."
-)
+@click.option("--logprobs", type=click.IntRange(0, 100), help="With --json: log-probabilities.")
 @json_option
 def run(
     prompt: str | None, file: Path | None, no_special: bool, logprobs: int | None, as_json: bool, **rest: Any
