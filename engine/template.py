@@ -214,8 +214,8 @@ class Danger:
             return []
         found = []
         for at, char in enumerate(text):
-            lengths = self._lengths.get(char.casefold()[:1], ())
-            found += [(at, at + n) for n in lengths if text[at : at + n].casefold() in self._whole][:1]
+            known = self._lengths.get(char.casefold()[:1], [])
+            found += [(at, at + n) for n in known if text[at : at + n].casefold() in self._whole][:1]
         # Templates like to trim, so the trimmed string has edges too.
         begin, end = len(text) - len(text.lstrip()), len(text.rstrip())
         for edge in {end, len(text)}:

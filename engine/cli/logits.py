@@ -130,7 +130,7 @@ def _print_best(model: Model, position: int, row: Floats, count: int) -> None:
 
     values = native.log_softmax(row)
     shown = "  ".join(
-        f"{index} {printable(model.detokenize([index], special=True))!r} {values[index]:.4f}"
+        f"{index} '{printable(model.detokenize([index], special=True))}' {values[index]:.4f}"
         for index in native.top(values, count)
     )
     CONSOLE.line(f"{position}\t{shown}")
