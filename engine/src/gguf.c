@@ -51,11 +51,38 @@ struct engine_file {
     const engine_tensor **tensor_by_name;
 };
 
+enum { QUOTE_BYTES = 200 };
+
+/* "text" with everything but printable ASCII as \xNN, cut to fit: safe on any terminal. */
+static const char *quote(char out[QUOTE_BYTES], const char *text, uint64_t len)
+{
+    size_t at = 0;
+    out[at++] = '"';
+    for (uint64_t i = 0; i < len; i++) {
+        unsigned char b = (unsigned char)text[i];
+        if (at > QUOTE_BYTES - 12) {
+            memcpy(out + at, "...", 3);
+            at += 3;
+            break;
+        }
+        if (b < 0x20 || b > 0x7e || b == '"' || b == '\\')
+            at += (size_t)snprintf(out + at, 5, "\\x%02x", b);
+        else
+            out[at++] = (char)b;
+    }
+    out[at++] = '"';
+    out[at] = 0;
+    return out;
+}
+
 /* ---- The cursor ---------------------------------------------------------------------------------- */
 
 typedef struct cursor {
     const uint8_t *bytes;
     uint64_t size, pos; /* pos <= size always */
+    const char *about;  /* name of the key or tensor that is being read, NULL outside of one */
+    uint64_t about_len;
+    int in_tensor;
     engine_status status;
     char *err;
     size_t errlen;
@@ -85,9 +112,13 @@ static const uint8_t *take(cursor *c, uint64_t n, const char *what)
     if (c->status != ENGINE_OK)
         return NULL;
     if (n > c->size - c->pos) {
+        char q[QUOTE_BYTES] = "";
+        if (c->about != NULL)
+            quote(q, c->about, c->about_len);
         FAIL_AT(c, ENGINE_EFORMAT, c->pos,
-                "%s needs %llu bytes, but the file ends at byte %llu: it is cut short or damaged, fetch it again",
-                what, (ull)n, (ull)c->size);
+                "%s%s%s%s needs %llu bytes, but the file ends at byte %llu: it is cut short or damaged, fetch it again",
+                c->about == NULL ? "" : c->in_tensor ? "tensor " : "key ", q, c->about == NULL ? "" : ": ", what,
+                (ull)n, (ull)c->size);
         return NULL;
     }
     const uint8_t *p = c->bytes + c->pos;
@@ -120,31 +151,7 @@ static const char *take_string(cursor *c, uint64_t *len, const char *what)
     return (const char *)take(c, *len, what);
 }
 
-/* ---- Texts ---------------------------------------------------------------------------------------- */
-
-enum { QUOTE_BYTES = 200 };
-
-/* "text" with everything but printable ASCII as \xNN, cut to fit: safe on any terminal. */
-static const char *quote(char out[QUOTE_BYTES], const char *text, uint64_t len)
-{
-    size_t at = 0;
-    out[at++] = '"';
-    for (uint64_t i = 0; i < len; i++) {
-        unsigned char b = (unsigned char)text[i];
-        if (at > QUOTE_BYTES - 12) {
-            memcpy(out + at, "...", 3);
-            at += 3;
-            break;
-        }
-        if (b < 0x20 || b > 0x7e || b == '"' || b == '\\')
-            at += (size_t)snprintf(out + at, 5, "\\x%02x", b);
-        else
-            out[at++] = (char)b;
-    }
-    out[at++] = '"';
-    out[at] = 0;
-    return out;
-}
+/* ---- Names ---------------------------------------------------------------------------------------- */
 
 /* Bytes of the UTF-8 sequence at s (n > 0 left), or 0 where it is none, overlong, a surrogate
  * or above U+10FFFF. */
@@ -167,7 +174,7 @@ static uint64_t utf8_sequence(const uint8_t *s, uint64_t n)
 }
 
 /* Check a key or a tensor's name that ends at the cursor: not empty, not over max bytes, UTF-8
- * without control characters. */
+ * without control characters. From here on errors name it. */
 static void check_name(cursor *c, const char *name, uint64_t len, uint64_t max, const char *what)
 {
     if (c->status != ENGINE_OK)
@@ -188,6 +195,8 @@ static void check_name(cursor *c, const char *name, uint64_t len, uint64_t max, 
         }
         i += n;
     }
+    c->about = name;
+    c->about_len = len;
 }
 
 /* ---- Tables ----------------------------------------------------------------------------------------- */
@@ -270,8 +279,8 @@ static void parse_array(cursor *c, engine_kv *kv)
 {
     char q[QUOTE_BYTES];
     uint64_t type_at = c->pos;
-    uint32_t type = take_u32(c, "an array's element type");
-    uint64_t count = take_u64(c, "an array's length");
+    uint32_t type = take_u32(c, "its element type");
+    uint64_t count = take_u64(c, "its length");
     if (c->status != ENGINE_OK)
         return;
     uint64_t item = scalar_bytes(type);
@@ -295,10 +304,10 @@ static void parse_array(cursor *c, engine_kv *kv)
     kv->count = count;
     uint64_t start = c->pos, len;
     if (item != 0)
-        kv->data = take(c, count * item, "an array");
+        kv->data = take(c, count * item, "its array");
     else
         for (uint64_t i = 0; i < count && c->status == ENGINE_OK; i++)
-            take_string(c, &len, "a string of an array");
+            take_string(c, &len, "a string of its array");
     kv->data_bytes = c->pos - start;
 }
 
@@ -307,22 +316,23 @@ static void parse_kv(cursor *c, engine_kv *kv)
 {
     char q[QUOTE_BYTES];
     memset(kv, 0, sizeof *kv);
+    c->about = NULL;
     kv->key = take_string(c, &kv->key_len, "a key");
     check_name(c, kv->key, kv->key_len, MAX_KEY, "a key");
     uint64_t type_at = c->pos;
-    uint32_t type = take_u32(c, "a value's type");
+    uint32_t type = take_u32(c, "its value's type");
     if (c->status != ENGINE_OK)
         return;
     kv->type = kv->elem_type = (int32_t)type;
     kv->count = 1;
     kv->offset = c->pos;
     if (type == ENGINE_GGUF_STRING) {
-        kv->data = take_string(c, &kv->data_bytes, "a string");
+        kv->data = take_string(c, &kv->data_bytes, "its string");
     } else if (type == ENGINE_GGUF_ARRAY) {
         parse_array(c, kv);
     } else if (scalar_bytes(type) != 0) {
         kv->data_bytes = scalar_bytes(type);
-        kv->data = take(c, kv->data_bytes, "a value");
+        kv->data = take(c, kv->data_bytes, "its value");
     } else {
         FAIL_AT(c, ENGINE_EFORMAT, type_at, "key %s: %u is not the number of a value type",
                 quote(q, kv->key, kv->key_len), (unsigned)type);
@@ -399,10 +409,12 @@ static void parse_tensor(cursor *c, engine_tensor *t, uint32_t alignment)
 {
     char q[QUOTE_BYTES];
     memset(t, 0, sizeof *t);
+    c->about = NULL;
+    c->in_tensor = 1;
     t->name = take_string(c, &t->name_len, "a tensor's name");
     check_name(c, t->name, t->name_len, MAX_TENSOR_NAME, "a tensor's name");
     uint64_t at = c->pos;
-    uint32_t n_dims = take_u32(c, "a tensor's number of dimensions");
+    uint32_t n_dims = take_u32(c, "its number of dimensions");
     if (c->status != ENGINE_OK)
         return;
     if (n_dims == 0 || n_dims > MAX_DIMS) {
@@ -412,14 +424,14 @@ static void parse_tensor(cursor *c, engine_tensor *t, uint32_t alignment)
     }
     t->n_dims = (int32_t)n_dims;
     for (uint32_t i = 0; i < MAX_DIMS; i++) {
-        t->dims[i] = i < n_dims ? take_u64(c, "a tensor's shape") : 1;
+        t->dims[i] = i < n_dims ? take_u64(c, "its shape") : 1;
         if (t->dims[i] == 0 && c->status == ENGINE_OK)
             FAIL_AT(c, ENGINE_EFORMAT, at + 4 + 8 * (uint64_t)i, "tensor %s: dimension %u is zero",
                     quote(q, t->name, t->name_len), (unsigned)i);
     }
-    t->type = (int32_t)take_u32(c, "a tensor's type");
+    t->type = (int32_t)take_u32(c, "its type");
     uint64_t offset_at = c->pos;
-    t->offset = take_u64(c, "a tensor's offset");
+    t->offset = take_u64(c, "its offset");
     if (c->status != ENGINE_OK)
         return;
     if (t->offset % alignment != 0)
@@ -582,7 +594,7 @@ static engine_status parse(engine_file *f, cursor *c)
 /* Parse the file's bytes and hand it over, or free it. */
 static engine_status finish_open(engine_file **out, engine_file *f, char *err, size_t errlen)
 {
-    cursor c = {f->bytes, f->size, 0, ENGINE_OK, err, errlen};
+    cursor c = {.bytes = f->bytes, .size = f->size, .err = err, .errlen = errlen};
     engine_status status = parse(f, &c);
     if (status != ENGINE_OK) {
         engine_file_free(f);
@@ -750,10 +762,10 @@ engine_status engine_file_kv_strings(const engine_file *file, uint64_t index, ui
         return gb_fail(err, errlen, ENGINE_EINVAL, "key %s has %llu strings; %llu from number %llu on were asked for",
                        quote(q, kv.key, kv.key_len), (ull)kv.count, (ull)n, (ull)first);
     /* 12 bytes of element type and count stand before the strings. */
-    cursor c = {file->bytes, file->size, kv.offset + 12, ENGINE_OK, err, errlen};
+    cursor c = {.bytes = file->bytes, .size = file->size, .pos = kv.offset + 12, .err = err, .errlen = errlen};
     for (uint64_t i = 0; i < first + n && c.status == ENGINE_OK; i++) {
         uint64_t len;
-        const char *s = take_string(&c, &len, "a string of an array");
+        const char *s = take_string(&c, &len, "a string of its array");
         if (i >= first) {
             ptrs[i - first] = s;
             lens[i - first] = len;

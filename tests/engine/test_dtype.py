@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import platform
 from typing import Any
 
 import gguf
@@ -149,6 +151,24 @@ def test_quantised_weights_decode_close_to_what_they_were(name: str) -> None:
     assert_same_bits(got, oracle(name, blocks))
     error = float(np.sqrt(np.mean((got - rows.ravel()) ** 2)))
     assert error < {"Q2_K": 0.6, "Q3_K": 0.25}.get(name, 0.12)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="rounding modes have other numbers there")
+@pytest.mark.parametrize("mode", [0x400, 0x800, 0xC00])  # downward, upward, toward zero
+def test_another_rounding_mode_changes_nothing_and_is_restored(mode: int) -> None:
+    libm = ctypes.CDLL("libm.so.6")
+    for name in ("Q4_1", "Q5_K"):
+        blocks = finite_blocks(name, 200, 8)
+        want, values = decode(name, blocks), np.zeros(200 * GGML_QUANT_SIZES[number(name)][0], np.float32)
+        source, target, kind = ffi.from_buffer(blocks), ffi.from_buffer("float[]", values), int(number(name))
+        try:
+            assert libm.fesetround(mode) == 0
+            lib.engine_dequantize(kind, source, blocks.size, values.size, target, ffi.NULL, 0)
+            kept = libm.fegetround()
+        finally:
+            libm.fesetround(0)
+        assert kept == mode
+        assert_same_bits(values, want)
 
 
 def test_every_f16_and_bf16_code() -> None:
