@@ -1,0 +1,59 @@
+"""What a generation reports while it runs, before any endpoint gives it a shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Likely:
+    """A token and its natural log-probability from raw logits; None for a prompt's first token."""
+
+    token: bytes
+    logprob: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """One token of the text, and the likeliest tokens in its place, best first."""
+
+    chosen: Likely
+    top: tuple[Likely, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The job has left the queue; from here on an error comes inside the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Text of choice ``index`` that will not change any more, never half a character.
+
+    ``scored`` holds the tokens that ended with this text, where log-probabilities were asked for.
+    ``lead`` is the number of characters by which the tokens' bytes run ahead of the text (the space
+    that some vocabularies put before a prompt).
+    """
+
+    index: int
+    text: str
+    scored: tuple[Scored, ...] = field(default=())
+    lead: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """End of choice ``index``: ``reason`` is "stop" or "length". Counts are tokens, exact."""
+
+    index: int
+    reason: str
+    prompt_tokens: int
+    completion_tokens: int
+
+
+def token_label(token: bytes) -> str:
+    """A token as text; bytes that are no whole characters are written ``bytes:\\xNN…``."""
+    try:
+        return token.decode("utf-8")
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in token)

@@ -1,0 +1,185 @@
+"""A request body becomes a typed request, or an ``ApiError`` that names the field."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+from engine.serve import fields
+from engine.serve.errors import ApiError, invalid, shorten
+
+COMPLETION_DEFAULT_TOKENS = 16
+# Text and ids of the prompt; ids stay ids.
+Prompt = str | list[int]
+
+_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+# What the openai SDK writes into an assistant message that a client sends back.
+_EMPTY_MESSAGE_FIELDS = (
+    "tool_calls",
+    "function_call",
+    "refusal",
+    "audio",
+    "annotations",
+    "reasoning_content",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What both endpoints have in common. ``logprobs`` is the number of alternatives, None is off."""
+
+    model: str | None
+    stream: bool
+    include_usage: bool
+    max_tokens: int | None
+    temperature: float
+    top_p: float
+    top_k: int
+    min_p: float
+    presence_penalty: float
+    frequency_penalty: float
+    repeat_penalty: float
+    seed: int
+    stop: tuple[str, ...]
+    logprobs: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """Messages as the template takes them: ``role`` and ``content``, both strings."""
+
+    options: Options
+    messages: list[dict[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionRequest:
+    """One choice is made for every prompt, in their order."""
+
+    options: Options
+    prompts: list[Prompt]
+    echo: bool
+
+
+def chat_request(body: dict[str, Any]) -> ChatRequest:
+    """Validate the body of /v1/chat/completions."""
+    values = fields.parse(body, fields.CHAT)
+    if "messages" not in values:
+        raise invalid("messages", "is required", "missing_field")
+    wanted = values.get("logprobs", False)
+    if "top_logprobs" in values and not wanted:
+        raise invalid("top_logprobs", "needs logprobs: true")
+    count = values.get("top_logprobs", 0) if wanted else None
+    limit = values.get("max_completion_tokens", values.get("max_tokens"))
+    if values.get("max_tokens", limit) != limit:
+        raise invalid("max_tokens", "contradicts max_completion_tokens; give one of them")
+    return ChatRequest(_options(values, limit, count), _messages(values["messages"]))
+
+
+def completion_request(body: dict[str, Any]) -> CompletionRequest:
+    """Validate the body of /v1/completions."""
+    values = fields.parse(body, fields.COMPLETIONS)
+    if "prompt" not in values:
+        raise invalid("prompt", "is required", "missing_field")
+    limit = values.get("max_tokens", COMPLETION_DEFAULT_TOKENS)
+    options = _options(values, limit, values.get("logprobs"))
+    return CompletionRequest(options, _prompts(values["prompt"]), values.get("echo", False))
+
+
+def _options(values: dict[str, Any], max_tokens: int | None, logprobs: int | None) -> Options:
+    stream = values.get("stream", False)
+    if "stream_options" in values and not stream:
+        raise invalid("stream_options", "needs stream: true")
+    seed = values.get("seed")
+    return Options(
+        model=values.get("model"),
+        stream=stream,
+        include_usage=values.get("stream_options", False),
+        max_tokens=max_tokens,
+        temperature=values.get("temperature", 1.0),
+        top_p=values.get("top_p", 1.0),
+        top_k=values.get("top_k", 0),
+        min_p=values.get("min_p", 0.0),
+        presence_penalty=values.get("presence_penalty", 0.0),
+        frequency_penalty=values.get("frequency_penalty", 0.0),
+        repeat_penalty=values.get("repeat_penalty", 1.0),
+        seed=secrets.randbits(53) if seed is None else seed % 2**64,
+        stop=values.get("stop", ()),
+        logprobs=logprobs,
+    )
+
+
+def _messages(value: Any) -> list[dict[str, str]]:
+    if not isinstance(value, list) or not value:
+        raise invalid("messages", "must be a list of at least one message", "invalid_type")
+    return [_message(item, f"messages[{index}]") for index, item in enumerate(value)]
+
+
+def _message(value: Any, where: str) -> dict[str, str]:
+    message = fields.mapping(value, where)
+    role = message.get("role")
+    if not isinstance(role, str) or role not in _ROLES:
+        message_text = f"must be one of {', '.join(_ROLES)}; {shorten(role)} is not supported"
+        raise invalid(f"{where}.role", message_text, "unsupported_value")
+    for name, entry in message.items():
+        if name in ("role", "content", "name") or (name in _EMPTY_MESSAGE_FIELDS and entry in (None, [], "")):
+            continue
+        if name in _EMPTY_MESSAGE_FIELDS:
+            raise invalid(f"{where}.{name}", "is not supported; only null is taken", "unsupported_value")
+        raise fields.unknown(f"{where}.{name}")
+    if message.get("name") is not None:
+        fields.text(message["name"], f"{where}.name")
+    return {"role": _ROLES[role], "content": _content(message.get("content"), f"{where}.content")}
+
+
+def _content(value: Any, where: str) -> str:
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list) or not value:
+        raise invalid(where, "must be a string or a list of text parts", "invalid_type")
+    return "".join(_part(item, f"{where}[{index}]") for index, item in enumerate(value))
+
+
+def _part(value: Any, where: str) -> str:
+    part = fields.mapping(value, where)
+    if part.get("type") != "text":
+        kind = shorten(part.get("type"))
+        raise invalid(f"{where}.type", f"only text parts are supported, not {kind}", "unsupported_value")
+    for name in part:
+        if name not in ("type", "text"):
+            raise fields.unknown(f"{where}.{name}")
+    return fields.text(part.get("text"), f"{where}.text")
+
+
+def _prompts(value: Any) -> list[Prompt]:
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, list) or not value:
+        raise invalid("prompt", "must be a string, a list of token ids, or a list of those", "invalid_type")
+    if all(_is_id(item) for item in value):
+        return [value]
+    if len(value) > fields.MAX_PROMPTS:
+        raise invalid(
+            "prompt", f"holds {len(value)} prompts; at most {fields.MAX_PROMPTS} are taken", "out_of_range"
+        )
+    return [_prompt(item, f"prompt[{index}]") for index, item in enumerate(value)]
+
+
+def _prompt(value: Any, where: str) -> Prompt:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and value and all(_is_id(item) for item in value):
+        return value
+    raise invalid(where, "must be a string or a list of token ids", "invalid_type")
+
+
+def _is_id(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def check_model(name: str | None, served: tuple[str, ...]) -> None:
+    """404 unless the name is absent or one that is served."""
+    if name is not None and name not in served:
+        message = f"model {shorten(name)} is not served here; /v1/models lists what is"
+        raise ApiError(404, message, code="model_not_found", param="model")
