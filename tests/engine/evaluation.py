@@ -56,9 +56,8 @@ class Core:
         steps: Sequence[int] = (),
     ) -> Rows:
         """Logits [n, vocab] of all positions of one sequence, fed in steps of the given sizes."""
-        options = ffi.new(
-            "engine_context_options *", [ACTIVATIONS[activations], KV[kv], max(len(ids), 1), 1, threads, batch]
-        )
+        modes = ACTIVATIONS[activations], KV[kv]
+        options = ffi.new("engine_context_options *", [*modes, max(len(ids), 1), 1, threads, batch])
         out = ffi.new("engine_context **")
         call(lib.engine_context_new, out, self.handle, options)
         rows = np.empty((len(ids), self.vocab), np.float32)
@@ -69,7 +68,8 @@ class Core:
                 for i in range(size):
                     entries[i] = (0, start + i, ids[start + i], lib.ENGINE_WANT_LOGITS, ffi.NULL)
                 part = rows[start : start + size]
-                call(lib.engine_step, out[0], entries, size, ffi.cast("float *", part.ctypes.data), part.size)
+                target = ffi.cast("float *", part.ctypes.data)
+                call(lib.engine_step, out[0], entries, size, target, part.size)
                 start += size
         finally:
             lib.engine_context_free(out[0])

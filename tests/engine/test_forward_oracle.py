@@ -1,8 +1,8 @@
 """The forward pass against an independent float64 one, for every tiny model and the real ones.
 
 ``activations: f32`` must agree to the rounding of f32 arithmetic. ``wide`` and ``int8`` are held
-to bounds a few times above what they measure (docs in BOUNDS), far below what any dropped or
-misplaced term does to these models: see ``test_bounds_would_catch_a_dropped_term``.
+to bounds a few times above what they measure, far below what any dropped or misplaced term does
+to these models: see ``tests/oracle/test_float64_forward.py``.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def test_f32_equals_float64_beyond_windows_and_chunks(name: str, tiny_model: Cal
     check_f32(tiny_model(name), 300)
 
 
-# Mean KL(float64 || ours) in nats over 64 positions.
-BOUNDS = {("wide", "f32"): 1e-6, ("wide", "f16"): 1e-4, ("int8", "f32"): 0.02, ("int8", "f16"): 0.02}
+# Mean KL(float64 || ours) in nats over 64 positions. Random weights are a harder case than trained ones.
+BOUNDS = {("wide", "f32"): 3e-6, ("wide", "f16"): 1e-4, ("int8", "f32"): 0.05, ("int8", "f16"): 0.05}
 
 
 @pytest.mark.parametrize(("activations", "kv"), BOUNDS)

@@ -29,6 +29,7 @@ HERE = Path(__file__).resolve().parent
 POSITIONS = 400
 WIDE_MAX = 1e-5
 INT8_RATIO_MAX = 1.1
+MODES = (("wide", "f32"), ("wide", "f16"), ("int8", "f32"), ("int8", "f16"))
 
 
 def export_oracle(model: Path, ids: list[int], out: Path) -> None:
@@ -78,7 +79,7 @@ def compare(model: Path, torch_python: str, text: str, positions: int) -> dict[s
         }.items():
             found[name] = mean_kld(oracle, (row for _, row in reference.rows(ids, None, options)))
         with opened(model) as core:
-            for activations, kv in (("wide", "f32"), ("wide", "f16"), ("int8", "f32"), ("int8", "f16")):
+            for activations, kv in MODES:
                 rows = core.logits(ids, activations=activations, kv=kv, threads=2)
                 found[f"ours ({activations}, KV {kv})"] = mean_kld(oracle, rows)
     return found
@@ -88,7 +89,9 @@ def main(argv: list[str] | None = None) -> int:
     """Print the figures of each model; returns the exit code."""
     parser = argparse.ArgumentParser(prog=f"python -m {__spec__.name}")
     parser.add_argument("models", nargs="+", type=Path)
-    parser.add_argument("--torch-python", default=sys.executable, help="an interpreter with torch, transformers")
+    parser.add_argument(
+        "--torch-python", default=sys.executable, help="an interpreter with torch, transformers"
+    )
     parser.add_argument("--text", type=Path, default=HERE / "prose.txt")
     parser.add_argument("--positions", type=int, default=POSITIONS)
     parser.add_argument("--export", type=Path, help=argparse.SUPPRESS)
@@ -99,7 +102,9 @@ def main(argv: list[str] | None = None) -> int:
     text, bad = options.text.read_text(encoding="utf-8"), 0
     for model in options.models:
         found = compare(model, options.torch_python, text, options.positions)
-        print(f"{model.name}: mean KL(oracle || X) in nats over {options.positions} positions; best token differs")
+        print(
+            f"{model.name}: mean KL(oracle || X) in nats over {options.positions} positions; best token differs"
+        )
         for name, (kld, flips) in found.items():
             print(f"  {name:42s} {kld:.3e}  {flips}")
         wide = found["ours (wide, KV f32)"][0]
