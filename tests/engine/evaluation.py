@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
 from engine._engine import ffi, lib
 
 Rows = npt.NDArray[np.float32]

@@ -10,10 +10,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
+from engine._engine import ffi, lib
 from hypothesis import given
 from hypothesis import strategies as st
-
-from engine._engine import ffi, lib
 
 Floats = npt.NDArray[np.float32]
 SOURCES = Path(__file__).parents[2] / "engine" / "src"

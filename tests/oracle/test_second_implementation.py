@@ -46,6 +46,14 @@ def test_quantised_kv(name: str, tiny_model: Callable[[str], Path]) -> None:
     assert_bits_equal(tiny_model(name), 150, "wide", "q8")
 
 
+def test_comparison_can_fail(tiny_model: Callable[[str], Path]) -> None:
+    """The modes differ from each other, so equality above is no accident."""
+    path = tiny_model("llama-q4_1")
+    one = Second(path, "wide", "f16").logits([1, 2, 3])
+    for activations, kv in (("int8", "f16"), ("f32", "f16"), ("wide", "f32"), ("wide", "q8")):
+        assert not np.array_equal(Second(path, activations, kv).logits([1, 2, 3]), one)
+
+
 def test_fma_rounds_once() -> None:
     """Cases in which rounding the product, or rounding twice, gives another float."""
     a, one = np.float32(1 + 2**-23), np.float32(1)
