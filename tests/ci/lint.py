@@ -14,7 +14,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "engine" / "src"
-STRICT = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wstrict-prototypes", "-Wvla", "-ffp-contract=off"]
+STRICT = [
+    "-std=c11",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-Wshadow",
+    "-Wstrict-prototypes",
+    "-Wvla",
+    "-ffp-contract=off",
+]
 
 # Generated file -> command that writes it to standard output or to a path given as last argument.
 GENERATED = {

@@ -12,7 +12,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "engine" / "src"
 PROGRAMS = {"gbdigest.c"}  # files with a main() of their own
-BASE = ["-std=c11", "-g", "-Wall", "-Wextra", "-Werror", "-fno-fast-math", "-ffp-contract=off", f"-I{SOURCES}"]
+BASE = [
+    "-std=c11",
+    "-g",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-fno-fast-math",
+    "-ffp-contract=off",
+    f"-I{SOURCES}",
+]
 
 
 def compile_all(compiler: str, flags: list[str], files: list[Path], out: Path) -> list[Path]:
@@ -30,7 +39,9 @@ def compile_all(compiler: str, flags: list[str], files: list[Path], out: Path) -
 
 def engine_objects(compiler: str, flags: list[str], out: Path) -> list[Path]:
     """Objects of the whole C core, programs excepted."""
-    return compile_all(compiler, flags, [f for f in sorted(SOURCES.glob("*.c")) if f.name not in PROGRAMS], out)
+    return compile_all(
+        compiler, flags, [f for f in sorted(SOURCES.glob("*.c")) if f.name not in PROGRAMS], out
+    )
 
 
 def program(compiler: str, flags: list[str], main: Path, objects: list[Path], target: Path) -> Path:

@@ -19,7 +19,10 @@ def missing():
         return
     if sys.version_info < (3, 11):
         found = ".".join(map(str, sys.version_info[:3]))
-        yield f"Python 3.11 or newer (found {found} at {sys.executable})", APT + "python3  # or: make PYTHON=python3.12"
+        yield (
+            f"Python 3.11 or newer (found {found} at {sys.executable})",
+            APT + "python3  # or: make PYTHON=python3.12",
+        )
     if importlib.util.find_spec("ensurepip") is None:
         yield "the Python module venv with ensurepip", APT + "python3-venv"
     header = os.path.join(sysconfig.get_paths()["include"], "Python.h")

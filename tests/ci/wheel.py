@@ -16,7 +16,12 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-NEEDED_IN_SDIST = ["engine/src/engine.h", "engine/src/gguf.c", "engine/_engine.c", "certify/schemas/manifest.json"]
+NEEDED_IN_SDIST = [
+    "engine/src/engine.h",
+    "engine/src/gguf.c",
+    "engine/_engine.c",
+    "certify/schemas/manifest.json",
+]
 NEEDED_IN_WHEEL = ["engine/__init__.py", "engine/py.typed", "certify/schemas/envelope.json"]
 
 
@@ -30,7 +35,9 @@ def call(*command: str | Path, cwd: Path) -> str:
     """Run a command; its output, or its failure, is shown."""
     print("$", *command, flush=True)
     env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    done = subprocess.run([str(c) for c in command], cwd=cwd, env=env, check=True, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        [str(c) for c in command], cwd=cwd, env=env, check=True, stdout=subprocess.PIPE, text=True
+    )
     print(done.stdout, flush=True)
     return done.stdout
 
@@ -42,7 +49,18 @@ def build(scratch: Path) -> Path:
     with tarfile.open(sdist) as archive:
         names = {name.split("/", 1)[-1] for name in archive.getnames()}
     missing = [name for name in NEEDED_IN_SDIST if name not in names]
-    call(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", scratch, sdist, cwd=scratch)
+    call(
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--wheel-dir",
+        scratch,
+        sdist,
+        cwd=scratch,
+    )
     wheel = only(scratch, "*.whl")
     with zipfile.ZipFile(wheel) as archive:
         inside = set(archive.namelist())
@@ -61,11 +79,28 @@ def main() -> int:
         python = scratch / "venv" / "bin" / "python"
         call(python, "-m", "pip", "install", "--quiet", wheel, cwd=scratch)
         model = scratch / "tiny.gguf"
-        call(sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); "
-             f"from fixtures import tiny; tiny.build('llama-f32', {str(model)!r})", cwd=scratch)
+        call(
+            sys.executable,
+            "-c",
+            f"import sys; sys.path.insert(0, {str(ROOT)!r}); "
+            f"from fixtures import tiny; tiny.build('llama-f32', {str(model)!r})",
+            cwd=scratch,
+        )
         call(python.parent / "gaugeblock", "--version", cwd=scratch)
         call(python.parent / "certify", "schema", "envelope", cwd=scratch)
-        call(python.parent / "gaugeblock", "run", "-m", model, "-p", "hello", "-n", "4", "--temp", "0", cwd=scratch)
+        call(
+            python.parent / "gaugeblock",
+            "run",
+            "-m",
+            model,
+            "-p",
+            "hello",
+            "-n",
+            "4",
+            "--temp",
+            "0",
+            cwd=scratch,
+        )
     print("wheel: installs and runs outside the checkout")
     return 0
 
