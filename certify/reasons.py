@@ -25,6 +25,7 @@ class Reason(StrEnum):
     ARTIFACT_DIFFERS = "artifact_differs", "A file has another hash or size than the manifest pins."
     REFUSED = "refused", "The engine refused the file by name; the detail holds its sentence."
     CRASHED = "crashed", "Our engine died (a signal, or an exit that it did not announce)."
+    ENGINE_FAILED = "engine_failed", "Our engine raised an error in the middle of its work."
     TIMEOUT = "timeout", "Our engine passed the time limit of the check."
     FLOODED = "flooded", "The check wrote more output than its limit and was stopped."
     ARCHITECTURE_DIFFERS = (
@@ -43,10 +44,15 @@ class Reason(StrEnum):
     PICKS_DIFFER = "picks_differ", "A greedy pick differs and is no near-tie with both gaps measured."
     DIGESTS_DIFFER = "digests_differ", "Logits digests differ between variants that must agree to the bit."
     NONFINITE = "nonfinite", "A NaN or an infinity arose in the logits."
+    LOGITS_CONSTANT = "logits_constant", "The logits are the same everywhere: their digest shows nothing."
     ZERO_POINT_FAILED = "zero_point_failed", "The engine, compared with itself, is not at zero."
     REFERENCE_REVISION = (
         "reference_revision_differs",
         "The reference answers with another revision than the pinned one.",
+    )
+    ROUND_TRIP_DIFFERS = (
+        "round_trip_differs",
+        "Decoding the ids gives other bytes than were encoded, where the reference gives the same.",
     )
     CAPTURE_DIFFERS = "capture_differs", "A capture belongs to another corpus or reference revision."
 
@@ -61,6 +67,11 @@ class Reason(StrEnum):
         "The reference is not installed, or the manifest does not name it.",
     )
     CORPUS_MISSING = "corpus_missing", "A corpus is not there, or has another hash."
+    PARAMETERS_UNSUITABLE = (
+        "parameters_unsuitable",
+        "The check's parameters do not fit this model (too many positions for the context, say).",
+    )
+    NOTHING_COMPARED = "nothing_compared", "There was nothing to compare, so nothing was shown."
     NO_DEVICE = "no_device", "This machine has no such device."
     UNSUPPORTED_VARIANT = "unsupported_variant", "This build does not have that variant."
 
@@ -68,6 +79,9 @@ class Reason(StrEnum):
     REFERENCE_FAILED = "reference_failed", "The reference crashed, hung, or answered with nonsense."
     HARNESS_FAILED = "harness_failed", "The harness itself failed; a defect of ours."
     DEPENDENCY_FAILED = "dependency_failed", "A library that the check needs is missing or failed."
+    OUT_OF_MEMORY = "out_of_memory", "Memory ran out."
+    KILLED = "killed", "Something outside killed the process of the check (out of memory, perhaps)."
+    PROCESS_LEFT_BEHIND = "process_left_behind", "Processes outlived the check; they were killed."
 
 
 class CertifyExit(IntEnum):

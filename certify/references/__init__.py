@@ -88,6 +88,16 @@ class Reference(TokenizerReference, Protocol):
         """All rows at once, float32 [positions, vocab]."""
         ...
 
+    def detokenize(self, ids: Sequence[int], *, special: bool = False) -> bytes:
+        """The bytes of ``ids``."""
+        ...
+
+    def greedy_rows(
+        self, ids: Sequence[int], n: int, *, stop: bool = False
+    ) -> Iterator[tuple[int, FloatArray]]:
+        """Stream ``(pick, row)`` of a greedy generation: each row is what the pick came from."""
+        ...
+
     def greedy(self, ids: Sequence[int], n: int, *, stop: bool = False) -> list[int]:
         """The ``n`` greedy ids after ``ids``; with ``stop``, nothing follows an end token."""
         ...

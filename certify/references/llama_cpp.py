@@ -158,23 +158,9 @@ class LlamaCpp:
         options = options or EvalOptions()
         wanted = list(range(len(ids))) if positions is None else sorted({int(p) for p in positions})
         request = {"op": "rows", "positions": wanted, **vars(options)}
-        self._send(request, _ids_bytes(ids))
-        done = False
-        try:
-            while True:
-                head, payload = self._receive()
-                if head.get("done"):
-                    done = True
-                    return
-                block = np.frombuffer(payload, dtype="<f4").reshape(len(head["positions"]), self.vocab)
-                yield from zip(head["positions"], block, strict=True)
-        except ReferenceRefused:
-            done = True
-            raise
-        finally:
-            while not done:  # the caller stopped early: what is in flight must not meet the next request
-                head, _ = self._receive()
-                done = bool(head.get("done"))
+        for head, payload in self._stream(request, _ids_bytes(ids)):
+            block = np.frombuffer(payload, dtype="<f4").reshape(len(head["positions"]), self.vocab)
+            yield from zip(head["positions"], block, strict=True)
 
     def logits(
         self, ids: Sequence[int], positions: Sequence[int] | None = None, options: EvalOptions | None = None
@@ -182,13 +168,20 @@ class LlamaCpp:
         """All rows at once, float32 [positions, vocab]."""
         return np.stack([row for _, row in self.rows(ids, positions, options)])
 
+    def greedy_rows(
+        self, ids: Sequence[int], n: int, *, stop: bool = False, options: EvalOptions | None = None
+    ) -> Iterator[tuple[int, FloatArray]]:
+        """Stream ``(pick, float32 [vocab])`` of a greedy generation: each row is what the pick came from."""
+        request = {"op": "greedy", "n": n, "stop": stop, "logits": True, **vars(options or EvalOptions())}
+        for head, payload in self._stream(request, _ids_bytes(ids)):
+            yield int(head["pick"]), np.frombuffer(payload, dtype="<f4")
+
     def greedy(
         self, ids: Sequence[int], n: int, *, stop: bool = False, options: EvalOptions | None = None
     ) -> list[int]:
         """The ``n`` greedy ids after ``ids``, ties to the lower id; ``stop``: an end token is the last."""
-        request = {"op": "greedy", "n": n, "stop": stop, **vars(options or EvalOptions())}
-        _, payload = self._ask(request, _ids_bytes(ids))
-        return _ids_from(payload)
+        request = {"op": "greedy", "n": n, "stop": stop, "logits": False, **vars(options or EvalOptions())}
+        return [int(head["pick"]) for head, _ in self._stream(request, _ids_bytes(ids))]
 
     def close(self) -> None:
         """End the process. Safe to call twice."""
@@ -201,6 +194,25 @@ class LlamaCpp:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _stream(self, head: Mapping[str, Any], payload: bytes) -> Iterator[tuple[dict[str, Any], bytearray]]:
+        """Every answer to one request, up to the one that says done."""
+        self._send(head, payload)
+        done = False
+        try:
+            while True:
+                answer, block = self._receive()
+                if answer.get("done"):
+                    done = True
+                    return
+                yield answer, block
+        except (ReferenceRefused, ReferenceCrashed):
+            done = True
+            raise
+        finally:
+            while not done:  # the caller stopped early: what is in flight must not meet the next request
+                answer, _ = self._receive()
+                done = bool(answer.get("done"))
 
     def _ask(self, head: Mapping[str, Any], payload: bytes = b"") -> tuple[dict[str, Any], bytearray]:
         self._send(head, payload)

@@ -213,20 +213,20 @@ class Worker:
             if asked:
                 yield asked, b"".join(self._row(p - begin) for p in asked)
 
-    def greedy(self, ids: NDArray[np.int32], n: int, stop: bool, options: dict[str, Any]) -> list[int]:
-        picks: list[int] = []
-        last = b""
+    def greedy(
+        self, ids: NDArray[np.int32], n: int, stop: bool, options: dict[str, Any]
+    ) -> Iterator[tuple[int, bytes]]:
+        """Yield (pick, the float32 row that it came from)."""
+        row = b""
         for _, block in self.rows(ids, [len(ids) - 1], options | {"room": n}):
-            last = block
-        while len(picks) < n:
-            pick = int(np.frombuffer(last, dtype="<f4").argmax())
-            picks.append(pick)
-            if len(picks) == n or (stop and self.is_end(pick)):
-                break
-            at = len(ids) + len(picks) - 1
+            row = block
+        for at in range(len(ids), len(ids) + n):
+            pick = int(np.frombuffer(row, dtype="<f4").argmax())
+            yield pick, row
+            if at == len(ids) + n - 1 or (stop and self.is_end(pick)):
+                return
             self._decode(np.asarray([pick], dtype="<i4"), at, [at])
-            last = self._row(0)
-        return picks
+            row = self._row(0)
 
     def _prepare(self, ids: NDArray[np.int32], options: dict[str, Any], n: int, *, first_wanted: int) -> int:
         """A context that holds ``n`` positions; returns the first position still to evaluate."""
@@ -314,8 +314,9 @@ def answer(worker: Worker, sock: socket.socket, head: dict[str, Any], payload: b
             send_frame(sock, {"positions": positions}, block)
         send_frame(sock, {"done": True})
     elif op == "greedy" and ids is not None:
-        picks = worker.greedy(ids, head["n"], head["stop"], head)
-        send_frame(sock, {}, np.asarray(picks, dtype="<i4").tobytes())
+        for pick, row in worker.greedy(ids, head["n"], head["stop"], head):
+            send_frame(sock, {"pick": pick}, row if head["logits"] else b"")
+        send_frame(sock, {"done": True})
     else:
         raise Refused(f"unknown request {op!r}")
 
