@@ -52,6 +52,9 @@ fuzz: build ## both fuzzers, one minute each (needs clang)
 identity: build ## digests over compilers, optimisation levels, threads, batches, aarch64
 	$(BIN)/python tests/identity/run.py
 
+exact: build ## distance to exact arithmetic, beside llama.cpp's (TORCH_PYTHON: a python with torch, transformers)
+	$(BIN)/python -m tests.oracle.acceptance_exact --torch-python $(TORCH_PYTHON) $(MODELS)/*.gguf
+
 wheel: build ## abi3 wheel and sdist, installed and run outside the checkout
 	$(BIN)/python tests/ci/wheel.py
 

@@ -53,26 +53,41 @@ class Core:
         threads: int = 1,
         batch: int = 512,
         steps: Sequence[int] = (),
+        beside: Sequence[int] = (),
     ) -> Rows:
-        """Logits [n, vocab] of all positions of one sequence, fed in steps of the given sizes."""
+        """Logits [n, vocab] of all positions of one sequence, fed in steps of the given sizes.
+
+        ``beside`` is another sequence, one position of which stands before each of ours.
+        """
         modes = ACTIVATIONS[activations], KV[kv]
-        options = ffi.new("engine_context_options *", [*modes, max(len(ids), 1), 1, threads, batch])
+        room = max(len(ids), len(beside), 1)
+        options = ffi.new("engine_context_options *", [*modes, room, 2 if beside else 1, threads, batch])
         out = ffi.new("engine_context **")
         call(lib.engine_context_new, out, self.handle, options)
         rows = np.empty((len(ids), self.vocab), np.float32)
         try:
             start = 0
             for size in steps or (len(ids),):
-                entries = ffi.new("engine_entry[]", size)
-                for i in range(size):
-                    entries[i] = (0, start + i, ids[start + i], lib.ENGINE_WANT_LOGITS, ffi.NULL)
+                entries = _entries(ids, beside, start, size)
                 part = rows[start : start + size]
                 target = ffi.cast("float *", part.ctypes.data)
-                call(lib.engine_step, out[0], entries, size, target, part.size)
+                call(lib.engine_step, out[0], entries, len(entries), target, part.size)
                 start += size
         finally:
             lib.engine_context_free(out[0])
+        assert start == len(ids)
         return rows
+
+
+def _entries(ids: Sequence[int], beside: Sequence[int], start: int, size: int) -> Any:
+    """Entries of positions start to start + size of sequence 0, those of sequence 1 between them."""
+    want, null = lib.ENGINE_WANT_LOGITS, ffi.NULL
+    rows: list[tuple[Any, ...]] = []
+    for i in range(start, start + size):
+        if i < len(beside):
+            rows.append((1, i, beside[i], lib.ENGINE_WANT_NONE, null))
+        rows.append((0, i, ids[i], want, null))
+    return ffi.new("engine_entry[]", rows)
 
 
 @contextmanager

@@ -102,9 +102,7 @@ def main(argv: list[str] | None = None) -> int:
     text, bad = options.text.read_text(encoding="utf-8"), 0
     for model in options.models:
         found = compare(model, options.torch_python, text, options.positions)
-        print(
-            f"{model.name}: mean KL(oracle || X) in nats over {options.positions} positions; best token differs"
-        )
+        print(f"{model.name}: {options.positions} positions, mean KL(oracle || X) in nats, flips")
         for name, (kld, flips) in found.items():
             print(f"  {name:42s} {kld:.3e}  {flips}")
         wide = found["ours (wide, KV f32)"][0]
