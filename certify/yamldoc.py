@@ -103,10 +103,10 @@ class _Builder:
             raise DocumentError("anchors and aliases are not allowed", _line(event))
         if event.tag is not None:
             raise DocumentError(f"tags are not allowed: {event.tag}", _line(event))
-        if len(path) > MAX_DEPTH:
-            raise DocumentError(f"nested deeper than {MAX_DEPTH} levels", _line(event))
         if isinstance(event, events.ScalarEvent):
             return _scalar(event)
+        if len(path) >= MAX_DEPTH:
+            raise DocumentError(f"nested deeper than {MAX_DEPTH} levels", _line(event))
         return self._mapping(path) if isinstance(event, events.MappingStartEvent) else self._sequence(path)
 
     def _mapping(self, path: Path) -> dict[str, Any]:
