@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from engine.session import Session
 
 Finish = Literal["stop", "stop-string", "length", "context"]
+_PENALTIES = ("repeat_penalty", "frequency_penalty", "presence_penalty")
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,9 @@ class Sampling(native.SamplerOptions):
     """
 
     def __post_init__(self) -> None:
+        for name in ("temperature", "top_p", "min_p", *_PENALTIES):
+            if not math.isfinite(getattr(self, name)):
+                raise UsageError(f"{name} must be a finite number")
         if not 0 <= self.seed < 2**64:
             raise UsageError(f"seed must lie in 0 … 2^64-1, not {self.seed}")
         if not 0 <= self.top_k < 2**31:
@@ -34,7 +39,7 @@ class Sampling(native.SamplerOptions):
     @property
     def penalised(self) -> bool:
         """Whether the history changes the choice."""
-        return (self.repeat_penalty, self.frequency_penalty, self.presence_penalty) != (1.0, 0.0, 0.0)
+        return tuple(getattr(self, name) for name in _PENALTIES) != (1.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)

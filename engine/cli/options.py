@@ -122,7 +122,7 @@ loading_options = _together(
 
 @dataclass(frozen=True)
 class Loading:
-    """The options of ``loading_options``; ``take`` removes them from a command's keywords."""
+    """The options of ``loading_options``; ``take`` removes them from a command's keywords and checks them."""
 
     path: Path
     context: int
@@ -137,7 +137,9 @@ class Loading:
 
     @classmethod
     def take(cls, values: dict[str, Any]) -> Loading:
-        return cls(**{name: values.pop(name) for name in cls.__dataclass_fields__})
+        loading = cls(**{name: values.pop(name) for name in cls.__dataclass_fields__})
+        loading.policy()
+        return loading
 
     def policy(self) -> Policy:
         from engine.envelope import Policy
@@ -165,7 +167,7 @@ class Loading:
 
 @dataclass(frozen=True)
 class Choosing:
-    """The options of ``sampling_options``."""
+    """The options of ``sampling_options``, checked before any model is opened."""
 
     tokens: int
     temp: float
@@ -180,7 +182,9 @@ class Choosing:
 
     @classmethod
     def take(cls, values: dict[str, Any]) -> Choosing:
-        return cls(**{name: values.pop(name) for name in cls.__dataclass_fields__})
+        choosing = cls(**{name: values.pop(name) for name in cls.__dataclass_fields__})
+        choosing.sampling()
+        return choosing
 
     @property
     def max_tokens(self) -> int | None:

@@ -201,7 +201,9 @@ def test_wrong_arguments_are_refused_before_work(model: Model, options: dict) ->
         session.generate(options.pop("ids", [1]), **options)
 
 
-@pytest.mark.parametrize("options", [{"seed": -1}, {"seed": 2**64}, {"top_k": -1}, {"top_k": 2**31}])
+@pytest.mark.parametrize(
+    "options", [{"seed": -1}, {"seed": 2**64}, {"top_k": -1}, {"top_k": 2**31}, {"min_p": float("nan")}]
+)
 def test_sampling_ranges(options: dict) -> None:
     with pytest.raises(UsageError):
         Sampling(**options)
