@@ -46,8 +46,8 @@ def fuzz(binary: Path, models: Path, scratch: Path, findings: Path, seconds: str
     corpus = scratch / f"corpus-{binary.name}"
     corpus.mkdir()
     command = [
-        str(binary), f"-max_total_time={seconds}", "-timeout=10", "-rss_limit_mb=2048", "-print_final_stats=1",
-        "-max_len=65536", f"-artifact_prefix={findings}/", str(corpus), str(models),
+        str(binary), f"-max_total_time={seconds}", "-timeout=10", "-rss_limit_mb=2048",
+        "-print_final_stats=1", "-max_len=65536", f"-artifact_prefix={findings}/", str(corpus), str(models),
     ]  # fmt: skip
     print("fuzz:", binary.name, flush=True)
     subprocess.run(command, env=os.environ | {"GAUGEBLOCK_FUZZ_MODELS": str(models)}, check=True)

@@ -21,7 +21,7 @@ def missing():
         found = ".".join(map(str, sys.version_info[:3]))
         yield (
             f"Python 3.11 or newer (found {found} at {sys.executable})",
-            APT + "python3  # or: make PYTHON=python3.12",
+            APT + "python3  # then: make PYTHON=…",
         )
     if importlib.util.find_spec("ensurepip") is None:
         yield "the Python module venv with ensurepip", APT + "python3-venv"
