@@ -8,8 +8,6 @@ frozen data with defaults filled in; ``sha256`` is the digest of the canonical d
 from __future__ import annotations
 
 import difflib
-import importlib
-import pkgutil
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +17,6 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from certify import checks as check_package
 from certify import schemas, yamldoc
 from certify.types import JSON
 from engine import canonical
@@ -142,13 +139,10 @@ Problem = tuple[yamldoc.Path, str]
 
 
 def known_checks() -> dict[str, Mapping[str, Any]]:
-    """Id to PARAMETERS schema of every file of ``certify.checks``; one that does not import raises."""
-    found: dict[str, Mapping[str, Any]] = {}
-    for item in pkgutil.iter_modules(check_package.__path__):
-        if not item.name.startswith("_"):
-            module = importlib.import_module(f"{check_package.__name__}.{item.name}")
-            found[item.name] = module.PARAMETERS
-    return found
+    """Id to PARAMETERS schema of every check of this harness; a broken check file raises RegistryError."""
+    from certify import registry  # imports every check, and through them the engine
+
+    return {check_id: check.parameters for check_id, check in registry.load().items()}
 
 
 def load(path: Path, *, parameters: Mapping[str, Mapping[str, Any]] | None = None) -> Manifest:

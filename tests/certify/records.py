@@ -109,7 +109,7 @@ MISSED = Outcome(
 
 def load(document: Mapping[str, Any] = DOCUMENT) -> Manifest:
     """The manifest of a document."""
-    return manifest.parse(yaml.safe_dump(dict(document)).encode(), parameters=PARAMETERS)
+    return manifest.parse(yaml.safe_dump(dict(document), sort_keys=False).encode(), parameters=PARAMETERS)
 
 
 def results(found: Manifest, outcomes: Mapping[str, Outcome]) -> list[ModelResult]:

@@ -1,0 +1,289 @@
+"""certify validate, show, diff, envelope, replay, schema: as a person runs them."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from certify import report, schemas
+from certify.types import Outcome
+from engine import Model, logits_digest
+from engine.contracts import contracts
+from tests.certify import records
+from tests.certify.records import MISSED, build
+from tests.engine import sidecars
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Ran:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> dict[str, Any]:
+        found = json.loads(self.out)
+        assert found["schema"].startswith("gaugeblock.")
+        assert isinstance(found, dict)
+        return found
+
+
+def certify(*arguments: str | Path) -> Ran:
+    done = subprocess.run(
+        [sys.executable, "-m", "certify.cli", *map(str, arguments)],
+        cwd=ROOT,
+        env=os.environ | {"NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr
+    return Ran(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture
+def reports(tmp_path: Path) -> Callable[..., Path]:
+    def make(name: str, **more: Any) -> Path:
+        path = tmp_path / f"{name}.json"
+        report.write(build(**more), path)
+        return path
+
+    return make
+
+
+# ---- validate --------------------------------------------------------------------------------
+
+
+def manifest_of(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "m.yaml"
+    path.write_text(text)
+    return path
+
+
+GOOD = {
+    **records.DOCUMENT,
+    "models": [{**records.DOCUMENT["models"][0], "checks": {"load": {}}}],
+}
+
+
+def test_validate_says_what_it_found(tmp_path: Path) -> None:
+    path = manifest_of(tmp_path, yaml.safe_dump(GOOD))
+    ran = certify("validate", path)
+    assert (ran.code, ran.err) == (0, "")
+    assert "valid: 1 models, 1 checks, sha256 " in ran.out
+    assert certify("validate", path, "--json").document["valid"] is True
+
+
+def test_validate_names_every_problem_and_ends_with_2(tmp_path: Path) -> None:
+    path = manifest_of(tmp_path, yaml.safe_dump(GOOD | {"mdels": 1, "defaults": {"timeout": 1}}))
+    ran = certify("validate", path)
+    assert ran.code == 2
+    assert ran.out == ""
+    assert "unknown key 'mdels'; did you mean 'models'?" in ran.err
+    assert f"{path}:" in ran.err
+    ran = certify("--log-format", "json", "validate", path, "--json")
+    assert len(ran.document["problems"]) == 2
+    assert [json.loads(line)["level"] for line in ran.err.splitlines()] == ["error", "error"]
+
+
+def test_validate_of_nothing_ends_with_2(tmp_path: Path) -> None:
+    assert certify("validate", tmp_path / "none.yaml").code == 2
+    assert certify("validate").code == 2
+    assert certify("no-such-command").code == 2
+
+
+# ---- show ------------------------------------------------------------------------------------
+
+
+def test_show_is_readable_and_escapes(reports: Callable[..., Path]) -> None:
+    failing = dataclasses.replace(MISSED, detail="said \x1b[31m[red]boo[/red]")
+    ran = certify("show", reports("r", outcomes={"fidelity": failing}))
+    assert ran.code == 0
+    assert "m: outside-envelope (rule v1; activations wide, kv f16, up to 2048 tokens)" in ran.out
+    assert "fail    fidelity [threshold_missed]: kld_mean_nats 0.31 (max 0.01)" in ran.out
+    assert "required: fidelity MUST hold." in ran.out
+    assert "said \\x1b[31m[red]boo[/red]" in ran.out
+    assert "variants: 1 pass, backend=cuda skip [no_device]" in ran.out
+    assert "\x1b" not in ran.out
+
+
+def test_show_of_a_model_that_is_not_there_and_of_a_broken_report(reports: Callable[..., Path]) -> None:
+    path = reports("r")
+    assert "it has m" in certify("show", path, "--model", "n").err
+    assert certify("show", path, "--json").document == json.loads(path.read_text())
+    path.write_bytes(path.read_bytes().replace(b"0.0044", b"0.0001"))
+    ran = certify("show", path)
+    assert ran.code == 2
+    assert "body_sha256 states" in ran.err
+    assert "certify schema report" in ran.err
+
+
+# ---- diff ------------------------------------------------------------------------------------
+
+
+def test_equal_reports_have_no_difference(reports: Callable[..., Path]) -> None:
+    other = dataclasses.replace(records.RUN, id="again", finished="2027-01-01T00:00:00Z")
+    ran = certify("diff", reports("a"), reports("b", run=other))
+    assert (ran.code, ran.out) == (0, "equal\n")
+
+
+def test_diff_names_what_changed_and_what_became_worse(reports: Callable[..., Path]) -> None:
+    a, b = reports("a"), reports("b", outcomes={"fidelity": MISSED})
+    ran = certify("diff", a, b)
+    assert ran.code == 1
+    assert "worse  models[m].checks[fidelity].outcome: pass -> fail" in ran.out
+    assert "worse  models[m].verdict: certified -> outside-envelope" in ran.out
+    assert "models[m].checks[fidelity].measurements.kld_mean_nats: 0.0044 -> 0.31" in ran.out
+    document = certify("diff", b, a, "--json").document
+    assert document["equal"] is False
+    assert not any(change["worse"] for change in document["changes"])
+    assert {"path": "exit_code", "a": 1, "b": 0, "worse": False} in document["changes"]
+
+
+def test_a_check_that_no_longer_runs_is_worse(reports: Callable[..., Path]) -> None:
+    skipped = {"identity": Outcome("skip", "not_selected")}
+    ran = certify("diff", reports("a"), reports("b", outcomes=skipped))
+    assert "worse  models[m].checks[identity].outcome: pass -> skip" in ran.out
+
+
+# ---- envelope --------------------------------------------------------------------------------
+
+
+def test_envelope_writes_sidecars_by_hash(reports: Callable[..., Path], tmp_path: Path) -> None:
+    root = tmp_path / "models"
+    root.mkdir()
+    (root / "m.gguf").write_bytes(records.DATA)
+    path = reports("r")
+    ran = certify("envelope", path, "--models-root", root, "--json")
+    written = ran.document["written"][0]
+    sidecar = root / "m.gguf.envelope.json"
+    assert (ran.code, written["verdict"]) == (0, "certified")
+    assert written["sha256"] == hashlib.sha256(sidecar.read_bytes()).hexdigest()
+    assert certify("envelope", path, root / "m.gguf").code == 1
+    ran = certify("envelope", path, root / "m.gguf", "--out", tmp_path / "out")
+    assert ran.code == 0
+    assert (tmp_path / "out" / "m.gguf.envelope.json").read_bytes() == sidecar.read_bytes()
+
+
+def test_envelope_refuses_other_bytes_and_nothing(reports: Callable[..., Path], tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").write_bytes(b"other")
+    ran = certify("envelope", reports("r"), tmp_path / "m.gguf")
+    assert ran.code == 1
+    assert "it was not measured. Run `certify run`" in ran.err
+    assert certify("envelope", tmp_path / "r.json").code == 2
+
+
+# ---- replay ----------------------------------------------------------------------------------
+
+PROMPT = [5, 17, 40, 3, 99, 256]
+POSITIONS = [1, 3, 5]
+
+
+@pytest.fixture
+def model(tmp_path: Path, tiny_model: Callable[[str], Path]) -> Path:
+    path = tmp_path / "tiny.gguf"
+    path.write_bytes(tiny_model("llama-q4_0").read_bytes())
+    return path
+
+
+def receipt(model: Path, **digest: Any) -> Path:
+    """A sidecar with the digest that this engine computes, one field replaced."""
+    with Model.open(model) as opened, opened.session(threads=1) as session:
+        rows = session.eval(PROMPT, want="all")
+        sha256 = logits_digest(rows[POSITIONS], activations="wide", kv="f16")
+        vocab = rows.shape[1]
+    base = {
+        "algorithm": "gblogits/1",
+        "prompt_ids": PROMPT,
+        "positions": POSITIONS,
+        "vocab": vocab,
+        "sha256": sha256,
+    }
+    body = sidecars.body(model.read_bytes(), context_tokens=64) | {"contracts": contracts()}
+    body["digest"] = base | digest if digest.pop("present", True) else None
+    return sidecars.write(model, sidecars.envelope(body))
+
+
+def test_a_receipt_that_holds(model: Path) -> None:
+    sidecar = receipt(model)
+    ran = certify("replay", sidecar, model, "-t", "2")
+    assert ran.code == 0
+    assert ran.out.startswith("holds: this machine computes the same bits")
+    document = certify("replay", sidecar, model, "--json").document
+    assert (document["holds"], document["stated"]) == (True, document["computed"])
+
+
+def test_a_receipt_of_a_measured_failure_can_be_replayed(model: Path) -> None:
+    document = json.loads(receipt(model).read_bytes())
+    sidecar = sidecars.write(model, sidecars.envelope(sidecars.failing(document["body"])))
+    ran = certify("replay", sidecar, model)
+    assert ran.code == 0
+    assert "verdict of the receipt: outside-envelope" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("digest", "text"),
+    [
+        ({"sha256": "0" * 64}, "this machine computes other bits"),
+        ({"prompt_ids": [*PROMPT[:-1], 257]}, "this machine computes other bits"),
+        ({"positions": [0, 3, 5]}, "this machine computes other bits"),
+        ({"positions": [1, 3, 6]}, "malformed"),
+        ({"positions": [3, 1]}, "malformed"),
+        ({"positions": []}, "malformed"),
+        ({"prompt_ids": [True, 2, 3, 4, 5, 6]}, "malformed"),
+        ({"algorithm": "gblogits/2"}, "another algorithm"),
+        ({"prompt_ids": [10**9] * 6}, "tiny.gguf"),
+        ({"present": False}, "no digest"),
+    ],
+)
+def test_a_receipt_that_does_not_hold(model: Path, digest: dict[str, Any], text: str) -> None:
+    ran = certify("replay", receipt(model, **digest), model)
+    assert ran.code == 1
+    assert text in ran.out + ran.err
+
+
+def test_replay_on_other_bytes_under_another_contract_or_of_nothing(model: Path, tmp_path: Path) -> None:
+    sidecar = receipt(model)
+    other = tmp_path / "other.gguf"
+    other.write_bytes(model.read_bytes() + b"\0")
+    ran = certify("replay", sidecar, other)
+    assert ran.code == 1
+    assert "the receipt is about sha256" in ran.out
+    body = json.loads(sidecar.read_bytes())["body"]
+    body["contracts"]["numerics"] = "gb0"
+    ran = certify("replay", sidecars.write(model, sidecars.envelope(body)), model)
+    assert ran.code == 1
+    assert "under numerics gb0" in ran.out
+    assert "not there" in certify("replay", tmp_path / "none.json", model).err
+    sidecars.write(model, b"{}")
+    assert certify("replay", sidecar, model).code == 1
+
+
+# ---- schema and version ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", schemas.NAMES)
+def test_schema_prints_the_published_file(name: str) -> None:
+    ran = certify("schema", name)
+    assert json.loads(ran.out) == json.loads(schemas.text(name))
+    assert certify("schema", "nothing").code == 2
+
+
+def test_version_names_the_contracts() -> None:
+    out = certify("--version").out
+    assert "numerics gb1" in out
+    assert "verdict rule v1" in out
