@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from engine.serve.errors import ApiError, internal
 from engine.serve.events import Finished, Started, Text
-from engine.serve.log import log_exception
+from engine.serve.log import log, log_exception
 from engine.serve.scheduler import Ended, Failed, Job, Scheduler
 from engine.serve.shape import Shape
 
@@ -50,8 +50,15 @@ class Answer(Response):
             response = await self._first(scope, receive, send)
             if response is not None:
                 await response(scope, receive, send)
+            usage = self._shape.usage
+            log(
+                "answered",
+                prompt_tokens=usage.prompt,
+                completion_tokens=usage.completion,
+                stream=self._stream,
+            )
         except Gone:
-            return
+            log("left", stream=self._stream)
         finally:
             watcher.cancel()
             self._scheduler.cancel(self._job)

@@ -69,15 +69,16 @@ def integer(low: int, high: int) -> Parse:
     return parse
 
 
-def number(low: float, high: float, *, above: bool = False) -> Parse:
-    """A number of [low, high], or of (low, high] with ``above``."""
+def number(low: float, high: float) -> Parse:
+    """A number of [low, high]."""
 
     def parse(value: Any, param: str) -> float:
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise _wrong(param, "a number", value)
-        if not low <= value <= high or (above and value == low):
-            bounds = f"above {low:g} and at most {high:g}" if above else f"between {low:g} and {high:g}"
-            raise invalid(param, f"must be {bounds}, not {shorten(value)}", "out_of_range")
+        if not low <= value <= high:
+            raise invalid(
+                param, f"must be between {low:g} and {high:g}, not {shorten(value)}", "out_of_range"
+            )
         return float(value)
 
     return parse
@@ -171,7 +172,7 @@ IMPLEMENTED: tuple[Field, ...] = (
     Field("min_p", BOTH, "0 to 1", "0 (off)", number(0, 1)),
     Field("presence_penalty", BOTH, "-2 to 2", "0", number(-2, 2)),
     Field("frequency_penalty", BOTH, "-2 to 2", "0", number(-2, 2)),
-    Field("repeat_penalty", BOTH, "above 0, at most 10", "1 (off)", number(0, 10, above=True)),
+    Field("repeat_penalty", BOTH, "0.01 to 10", "1 (off)", number(0.01, 10)),
     Field("seed", BOTH, "integer, -2^63 to 2^64-1", "drawn by the server; taken modulo 2^64", _SEED),
     Field(
         "stop",

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
+
 from engine.errors import CancelledError
 from engine.serve import server
 from engine.serve.app import Service, build_app
@@ -19,6 +21,8 @@ from engine.serve.events import Finished, Started, Text
 from engine.serve.scheduler import Job, Scheduler
 
 PATIENCE = 60.0
+# One client for all tests (making one takes longer than most of them); connections are not kept.
+HTTP = httpx.Client(timeout=PATIENCE, verify=False, limits=httpx.Limits(max_keepalive_connections=0))
 
 
 @dataclass

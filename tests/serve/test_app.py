@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from engine.serve import body, server
-from tests.serve.fakes import FakeBackend, Running, chat_body, read_all, request_bytes, serving, until
+from tests.serve.fakes import HTTP, FakeBackend, Running, chat_body, read_all, request_bytes, serving, until
 
 CHAT = "/v1/chat/completions"
 
@@ -24,7 +24,7 @@ def shared() -> Iterator[Running]:
 
 
 def post(running: Running, path: str = CHAT, **more: Any) -> httpx.Response:
-    return httpx.post(running.url + path, timeout=60, **more)
+    return HTTP.post(running.url + path, **more)
 
 
 def code(response: httpx.Response) -> tuple[int, str]:
@@ -85,14 +85,14 @@ def test_stream_in_order(shared: Running) -> None:
     ],
 )
 def test_unknown_routes_and_methods(shared: Running, method: str, path: str, status: int) -> None:
-    response = httpx.request(method, shared.url + path, timeout=60)
+    response = HTTP.request(method, shared.url + path)
     assert code(response)[0] == status
 
 
 def test_models(shared: Running) -> None:
-    listed = httpx.get(shared.url + "/v1/models").json()
+    listed = HTTP.get(shared.url + "/v1/models").json()
     assert [row["id"] for row in listed["data"]] == ["tiny"]
-    assert httpx.get(shared.url + "/v1/models/tiny").json() == listed["data"][0]
+    assert HTTP.get(shared.url + "/v1/models/tiny").json() == listed["data"][0]
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_hostile_headers(shared: Running, headers: dict[str, str], expected: tup
 
 def test_origin_is_checked_on_every_route(shared: Running) -> None:
     for path in ("/health", "/v1/models", "/nonsense"):
-        response = httpx.get(shared.url + path, headers={"Origin": "http://evil.example"})
+        response = HTTP.get(shared.url + path, headers={"Origin": "http://evil.example"})
         assert code(response) == (403, "forbidden_origin")
         assert "access-control-allow-origin" not in response.headers
 
@@ -187,7 +187,7 @@ def test_a_client_that_sends_no_request_is_closed(monkeypatch: pytest.MonkeyPatc
         with running.connect() as slow:
             slow.sendall(request_bytes(CHAT, b"{}").replace(b"Content-Length: 2", b"Content-Length: 3"))
             assert read_all(slow).startswith(b"HTTP/1.1 408")
-        assert httpx.get(running.url + "/health").json()["active"] == 0
+        assert HTTP.get(running.url + "/health").json()["active"] == 0
 
 
 def test_a_full_queue_is_503() -> None:
@@ -276,7 +276,7 @@ def test_an_error_before_the_headers_has_a_status(capsys: pytest.CaptureFixture[
             response = post(running, json=chat_body(stream=stream))
             assert code(response) == (500, "internal_error")
             assert "secret" not in response.text
-        assert httpx.get(running.url + "/health").json()["failed"] == 2
+        assert HTTP.get(running.url + "/health").json()["failed"] == 2
 
 
 def test_an_error_after_the_headers_ends_the_stream_with_its_event() -> None:

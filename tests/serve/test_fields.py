@@ -131,7 +131,7 @@ BAD: list[tuple[str, str, Any, str]] = [
     (fields.CHAT, "min_p", -1, "out_of_range"),
     (fields.CHAT, "presence_penalty", 2.5, "out_of_range"),
     (fields.CHAT, "frequency_penalty", -2.5, "out_of_range"),
-    (fields.CHAT, "repeat_penalty", 0, "out_of_range"),
+    (fields.CHAT, "repeat_penalty", 0.009, "out_of_range"),
     (fields.CHAT, "seed", 2**64, "out_of_range"),
     (fields.CHAT, "seed", 1.5, "invalid_type"),
     (fields.CHAT, "stop", ["a"] * 5, "out_of_range"),
