@@ -47,7 +47,7 @@ class Answer(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         watcher = asyncio.create_task(self._watch(receive))
         try:
-            response = await self._first(scope, receive, send)
+            response = await self._respond(scope, receive, send)
             if response is not None:
                 await response(scope, receive, send)
             usage = self._shape.usage
@@ -70,7 +70,7 @@ class Answer(Response):
         self._scheduler.cancel(self._job)
         self._job.events.put_nowait(Ended())
 
-    async def _first(self, scope: Scope, receive: Receive, send: Send) -> Response | None:
+    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> Response | None:
         """Wait for the job to start; an error until then has its own status."""
         try:
             event = await self._event()

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from engine.serve import body, server
+from engine.serve import answers, body, server
 from tests.serve.fakes import HTTP, FakeBackend, Running, chat_body, read_all, request_bytes, serving, until
 
 CHAT = "/v1/chat/completions"
@@ -291,6 +291,17 @@ def test_an_error_after_the_headers_ends_the_stream_with_its_event() -> None:
         assert "t1 " in text
         assert "secret" not in text
         assert code(post(running, json=chat_body())) == (500, "internal_error")
+
+
+def test_a_stream_that_waits_is_kept_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "KEEP_ALIVE_SECONDS", 0.02)
+    with serving(FakeBackend(free=False)) as running, running.connect() as client:
+        client.sendall(request_bytes(CHAT, chat_body(stream=True), headers="Connection: close\r\n"))
+        seen = b""
+        while b": keep-alive\n\n" not in seen:
+            seen += client.recv(65536)
+        running.backend.free = True
+        assert b"data: [DONE]\n\n" in read_all(client)
 
 
 def test_draining_lets_the_running_answer_end_and_refuses_the_rest() -> None:
