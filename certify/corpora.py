@@ -8,7 +8,7 @@ from certify.manifest import Manifest
 from certify.targets import Text
 
 BUILT_IN = {
-    "core-1": ("core-1.jsonl", "0000000000000000000000000000000000000000000000000000000000000000"),
+    "core-1": ("core-1.jsonl", "0712e061885a9fe17d5637d8f559d5267c2a0ed34db847db3c88cf9ad7ded57d"),
     "default-16": (
         "default-16.json",
         "8dd62f6d9179f1842b22e96adcbbe57da720d32b797eb8b7d86860749120bf3b",

@@ -86,9 +86,9 @@ class Distance:
 def log_probabilities(row: FloatArray) -> Float64:
     """Natural log-probabilities in float64. ValueError where a logit is not finite."""
     wide = row.astype(np.float64)
-    wide -= wide.max()
     if not np.isfinite(wide).all():
         raise ValueError("a logit is a NaN or an infinity")
+    wide -= wide.max()
     return wide - math.log(float(np.exp(wide).sum()))
 
 

@@ -99,7 +99,8 @@ def _prompt(
     reference = ctx.reference(ctx.parameters["reference"])
     theirs = [(pick, row.copy()) for pick, row in reference.greedy_rows(ids, tokens)]
     picks = [pick for pick, _ in theirs]
-    if len(picks) != tokens or any(int(row.argmax()) != pick for pick, row in theirs):
+    whole = all(np.isfinite(row).all() and int(row.argmax()) == pick for pick, row in theirs)
+    if len(picks) != tokens or not whole:
         raise stop("error", Reason.REFERENCE_FAILED, f"prompt {name}: the reference's answer is incomplete")
     forced = ids + picks[:-1]
     positions = range(len(ids) - 1, len(forced))

@@ -1,0 +1,1 @@
+"""Checks that misbehave, for the tests of the runner."""
