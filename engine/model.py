@@ -91,13 +91,17 @@ class Header:
         self.path = Path(path)
         self._fd: int | None = fd
         self._file = file
+        self._identity = Identity.of(fd)  # open() puts the one from before the file was read
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, mmap: bool = True) -> Self:
         """Open and validate the header of the file at ``path``."""
         fd = open_regular(path)
         try:
-            return cls(path, fd, native.File.open(fd, mmap=mmap))
+            before = Identity.of(fd)
+            header = cls(path, fd, native.File.open(fd, mmap=mmap))
+            header._identity = before
+            return header
         except BaseException:
             os.close(fd)
             raise
@@ -248,7 +252,7 @@ class Model(Header):
 
     def _admit(self, config: RuntimeConfig, policy: Policy) -> None:
         """Ask the gate, bind the weights, and see that the file is still the one that was judged."""
-        before = Identity.of(self._open_fd())
+        before = self._identity
         self.config = config
         self.standing = self.resolve(config, policy)
         self._weights = native.Weights.load(self._file)
