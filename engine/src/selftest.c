@@ -1,2 +1,251 @@
-#include "engine.h"
-engine_status engine_selftest(char *err, size_t errlen){(void)err;(void)errlen;return ENGINE_OK;}
+/* selftest.c: known answers of the arithmetic, checked before a model loads.
+ *
+ * Each case feeds generated numbers to one operation and hashes the bits that come out. A
+ * compiler that contracts or reorders, a library whose fma rounds twice, or a processor that
+ * differs gives another hash, and the machine is refused by the operation's name. Inputs are
+ * generated on the stack; nothing is allocated. */
+#include "selftest.h"
+
+#include "fpenv.h"
+#include "mathfn.h"
+#include "status.h"
+
+enum { MAX_K = 1024, ROWS = 5, TOKENS = 3, MAX_ROW_BYTES = 4 * MAX_K, DIM = 64, POSITIONS = 77 };
+
+/* ---- Numbers in, hash out --------------------------------------------------------------- */
+
+/* xorshift64 (Marsaglia): shifts 13, 7, 17. */
+static uint64_t next(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+/* n values in about [-8, 8], one in 32 of them 64 times larger; all exact. */
+static void fill(float *x, int n, uint64_t seed)
+{
+    uint64_t state = seed * 0x9e3779b97f4a7c15u + 1;
+    for (int i = 0; i < n; i++) {
+        int32_t v = (int32_t)(next(&state) >> 40) - (1 << 23);
+        x[i] = (float)v * (next(&state) >> 59 == 0 ? 0x1p-14f : 0x1p-20f);
+    }
+}
+
+/* Bytes without bit 6, so that no f16 or f32 among them is as large as 2. */
+static void fill_bytes(uint8_t *p, int n, uint64_t seed)
+{
+    uint64_t state = seed * 0x9e3779b97f4a7c15u + 1;
+    for (int i = 0; i < n; i++)
+        p[i] = (uint8_t)(next(&state) >> 32) & 0xbf;
+}
+
+static uint64_t hash_bytes(uint64_t hash, const void *data, size_t n)
+{
+    const uint8_t *p = data;
+    for (size_t i = 0; i < n; i++)
+        hash = (hash ^ p[i]) * 0x100000001b3u;
+    return hash;
+}
+
+static uint64_t hash_floats(const float *x, int n)
+{
+    return hash_bytes(0xcbf29ce484222325u, x, (size_t)n * sizeof *x);
+}
+
+/* ---- Cases ------------------------------------------------------------------------------ */
+
+static uint64_t run_quantise(const gb_kernels *k)
+{
+    float x[MAX_K];
+    gb_act32 out[2][MAX_K / GB_BLOCK];
+    fill(x, MAX_K, 1);
+    for (int i = 64; i < 96; i++) /* exact half-way cases */
+        x[i] = (float)(i - 80) * 0.5f + (i == 95 ? 119.5f : 0.0f);
+    for (int i = 160; i < 192; i++) /* half-way only after the product is rounded: not so where it is fused */
+        x[i] = i == 191 ? 100.0f : ((float)(i - 176) + 0.5f) / 1.27f;
+    for (int i = 96; i < 128; i++) /* one block below the threshold, one just above it */
+        x[i] = 0x1p-91f;
+    x[128] = 0x1p-90f;
+    k->quantise(x, MAX_K, 127, out[0]);
+    k->quantise(x, MAX_K, 16319, out[1]);
+    return hash_bytes(0xcbf29ce484222325u, out, sizeof out);
+}
+
+/* All tensor types in the order of their numbers, int8 and wide and f32 activations. */
+static uint64_t run_dot(const gb_kernels *k)
+{
+    static const int32_t limits[] = {127, 16319};
+    uint8_t rows[ROWS * MAX_ROW_BYTES];
+    float x[TOKENS * MAX_K], y[TOKENS * ROWS];
+    gb_act32 act[TOKENS * MAX_K / GB_BLOCK];
+    uint64_t hash = 0xcbf29ce484222325u;
+    fill(x, TOKENS * MAX_K, 2);
+    fill_bytes(rows, (int)sizeof rows, 3);
+    for (int32_t number = 0; number <= DTYPE_BF16; number++) {
+        const dtype *type = dtype_find(number);
+        if (type == NULL)
+            continue;
+        /* a whole segment and a part of one, where the block allows */
+        int64_t n = type->items == 1 ? 541 : type->items == 32 ? 544 : 768;
+        gb_matrix w = {.type = type, .data = rows, .row_bytes = (uint64_t)n / type->items * type->bytes, .k = n,
+                       .rows = ROWS};
+        k->matmul_f32(&w, 0, ROWS, x, TOKENS, y, ROWS);
+        hash = hash_bytes(hash, y, sizeof y);
+        for (int i = 0; type->quantised && i < 2; i++) {
+            for (int t = 0; t < TOKENS; t++)
+                k->quantise(x + t * n, n, limits[i], act + t * (n / GB_BLOCK));
+            k->matmul_int(&w, 0, ROWS, act, TOKENS, y, ROWS);
+            hash = hash_bytes(hash, y, sizeof y);
+        }
+    }
+    return hash;
+}
+
+static uint64_t run_norm(const gb_kernels *k)
+{
+    float x[MAX_K], w[MAX_K];
+    fill(x, MAX_K, 4);
+    fill(w, MAX_K, 5);
+    k->rms_norm(x, w, 576, 1e-5f, x);
+    k->rms_norm(x + 576, w, 100, 1e-6f, x + 576); /* not a multiple of 16 */
+    return hash_floats(x, MAX_K);
+}
+
+static uint64_t run_exp(const gb_kernels *k)
+{
+    (void)k;
+    float x[MAX_K];
+    for (int i = 0; i < MAX_K; i++)
+        x[i] = gb_expf((float)i * -0x1.5c28f6p-4f); /* to just below -87 */
+    return hash_floats(x, MAX_K);
+}
+
+static uint64_t run_gates(const gb_kernels *k)
+{
+    float x[MAX_K], u[MAX_K];
+    fill(x, MAX_K, 6);
+    fill(u, MAX_K, 7);
+    k->gate(x, u, 512, GB_GATE_SILU);
+    k->gate(x + 512, u, 256, GB_GATE_GELU_TANH);
+    k->softcap(x + 768, 30.0f, 256);
+    return hash_floats(x, MAX_K);
+}
+
+static uint64_t run_rope(const gb_kernels *k)
+{
+    float x[2 * DIM], cs[DIM];
+    fill(x, 2 * DIM, 8);
+    for (int i = 0; i < DIM / 2; i++) {
+        double s, c;
+        gb_sincos(4321.0 * gb_pow(500000.0, -(double)(2 * i) / DIM), &s, &c);
+        cs[2 * i] = (float)c;
+        cs[2 * i + 1] = (float)s;
+    }
+    k->rope(x, cs, DIM / 2, 0);
+    k->rope(x + DIM, cs, DIM / 2, 1);
+    return hash_floats(x, 2 * DIM);
+}
+
+static uint64_t run_attention(const gb_kernels *k)
+{
+    float keys[DIM * GB_CHUNK], values[GB_CHUNK * DIM], q[DIM], s[GB_CHUNK], part[2][DIM + 2], out[DIM];
+    uint16_t half[GB_CHUNK * DIM];
+    fill(keys, DIM * GB_CHUNK, 9);
+    fill(values, GB_CHUNK * DIM, 10);
+    fill(q, DIM, 11);
+    for (int i = 0; i < GB_CHUNK * DIM; i++)
+        half[i] = gb_f32_to_f16(values[i] * (i % 7 == 0 ? 0x1p-16f : 1.0f)); /* subnormals too */
+    k->widen_f16(half, GB_CHUNK * DIM, values);
+    for (int c = 0; c < 2; c++) { /* a whole chunk with a soft cap, then part of one */
+        int64_t first = c == 0 ? 0 : 5, last = c == 0 ? GB_CHUNK : POSITIONS;
+        k->scores(keys, q, DIM, last, s);
+        k->softmax(s, first, last, 0.0078125f, c == 0 ? 50.0f : 0.0f, &part[c][0], &part[c][1]);
+        k->weigh(values, s, first, last, DIM, part[c] + 2);
+    }
+    k->merge(&part[0][0], &part[0][1], &part[0][2], DIM + 2, 2, DIM, out);
+    return hash_floats(out, DIM);
+}
+
+static uint64_t run_attention_q8(const gb_kernels *k)
+{
+    float scales[DIM / GB_BLOCK * GB_CHUNK], q[DIM], s[GB_CHUNK], out[DIM], m, l;
+    int8_t codes[DIM * GB_CHUNK];
+    gb_act32 act[DIM / GB_BLOCK];
+    uint64_t state = 12;
+    for (int i = 0; i < DIM * GB_CHUNK; i++)
+        codes[i] = (int8_t)((int32_t)(next(&state) >> 32) % 128);
+    fill(scales, DIM / GB_BLOCK * GB_CHUNK, 13);
+    fill(q, DIM, 14);
+    k->quantise(q, DIM, 127, act);
+    k->scores_q8(codes, scales, act, DIM, POSITIONS, s);
+    k->softmax(s, 3, POSITIONS, 0x1p-16f, 0.0f, &m, &l);
+    k->weigh_q8(codes, scales, s, 3, POSITIONS, DIM, out);
+    return hash_floats(out, DIM) ^ hash_floats(&m, 1) ^ hash_floats(&l, 1);
+}
+
+static uint64_t run_double(const gb_kernels *k)
+{
+    (void)k;
+    double out[4 * 256];
+    for (int i = 0; i < 256; i++) {
+        out[4 * i] = gb_exp((i - 128) * 0x1.3p2);
+        out[4 * i + 1] = gb_log(0x1.234p-3 * (i + 1));
+        gb_sincos(i * i * 0x1.9p3, &out[4 * i + 2], &out[4 * i + 3]);
+    }
+    return hash_bytes(0xcbf29ce484222325u, out, sizeof out);
+}
+
+static uint64_t run_sampler(const gb_kernels *k)
+{
+    (void)k;
+    float logits[MAX_K], out[MAX_K];
+    int32_t picks[32];
+    char err[64];
+    engine_sampler_options o = {.temperature = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.02f,
+                                .repeat_penalty = 1.1f, .seed = 42};
+    fill(logits, MAX_K, 15);
+    engine_log_softmax(logits, MAX_K, out, err, sizeof err);
+    for (int i = 0; i < 32; i++)
+        if (engine_sample(logits, MAX_K, &o, picks, i, (uint64_t)i, &picks[i], err, sizeof err) != ENGINE_OK)
+            picks[i] = -1;
+    return hash_floats(out, MAX_K) ^ hash_bytes(0xcbf29ce484222325u, picks, sizeof picks);
+}
+
+static const selftest_case cases[] = {
+    {"quantise", run_quantise, 0x83a96766d7763bb8},
+    {"dot", run_dot, 0x0de5d38cbe0240fd},
+    {"norm", run_norm, 0xc13a441f16025ced},
+    {"exp", run_exp, 0x310fedfed1aa47b7},
+    {"gates", run_gates, 0x4c9d9cb45c74b549},
+    {"rope", run_rope, 0x26d265e59b04211a},
+    {"attention", run_attention, 0x1ac616e66b34d2b5},
+    {"attention-q8", run_attention_q8, 0x76d06235f81d0224},
+    {"double", run_double, 0x481d446b356ba70d},
+    {"sampler", run_sampler, 0xae09d9e61b5cde79},
+};
+
+const selftest_case *selftest_at(int i)
+{
+    return i >= 0 && (size_t)i < sizeof cases / sizeof *cases ? &cases[i] : NULL;
+}
+
+engine_status engine_selftest(char *err, size_t errlen)
+{
+    const gb_kernels *k = gb_kernels_get();
+    engine_status status = ENGINE_OK;
+    if (k == NULL)
+        return gb_fail(err, errlen, ENGINE_EINVAL, "ENGINE_KERNELS names a kernel set that is unknown or cannot run here");
+    gb_fpenv saved = gb_fpenv_enter();
+    for (int i = 0; status == ENGINE_OK && selftest_at(i) != NULL; i++) {
+        uint64_t found = cases[i].run(k);
+        if (found != cases[i].expected)
+            status = gb_fail(err, errlen, ENGINE_ESELFTEST,
+                             "self-test %s with kernels %s gives %016llx, not %016llx: this build on this machine does "
+                             "not reproduce the arithmetic; check the compiler's flags (engine_build_flags)",
+                             cases[i].name, k->name, (unsigned long long)found, (unsigned long long)cases[i].expected);
+    }
+    gb_fpenv_leave(saved);
+    return status;
+}
