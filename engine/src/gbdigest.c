@@ -2,9 +2,11 @@
  * the gblogits/1 digest of all its logits, for comparison across builds.
  *
  *   gbdigest MODEL [--ids 1,2,3] [--activations wide|int8|f32] [--kv f16|f32|q8] [--threads N]
- *            [--batch N] [--split N] [--beside]
+ *            [--batch N] [--split N] [--beside] [--hostile]
  *
- * --split N feeds N ids per step (KV continuation); --beside interleaves a second sequence.
+ * --split N feeds N ids per step (KV continuation); --beside interleaves a second sequence;
+ * --hostile sets flush-to-zero, denormals-are-zero and rounding down before anything else, as a
+ * library in the process might, and fails unless they are still set afterwards.
  * Exit status: 0 done, 1 the engine refused, 2 usage. */
 #define _POSIX_C_SOURCE 200809L
 #include "engine.h"
@@ -24,16 +26,48 @@ typedef struct settings {
     int32_t n;
     int32_t split; /* entries of the main sequence per step; 0: all */
     int beside;
+    int hostile;
     engine_context_options options;
 } settings;
 
 static const char *const activation_names[] = {"wide", "int8", "f32"};
 static const char *const kv_names[] = {"f16", "f32", "q8"};
 
+#if defined(__x86_64__)
+enum { HOSTILE_WORD = 0x1F80 | 0x8000 | 0x0040 | 0x2000 }; /* MXCSR: FTZ, DAZ, round down */
+
+static void set_control_word(uint64_t word)
+{
+    uint32_t w = (uint32_t)word;
+    __asm__ volatile("ldmxcsr %0" : : "m"(w) : "memory");
+}
+
+static uint64_t control_word(void)
+{
+    uint32_t w;
+    __asm__ volatile("stmxcsr %0" : "=m"(w) : : "memory");
+    return w & ~0x3Fu; /* without the exceptions that arose */
+}
+#else
+enum { HOSTILE_WORD = 1 << 24 | 2 << 22 }; /* FPCR: FZ, round down */
+
+static void set_control_word(uint64_t word)
+{
+    __asm__ volatile("msr fpcr, %0" : : "r"(word) : "memory");
+}
+
+static uint64_t control_word(void)
+{
+    uint64_t w;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(w) : : "memory");
+    return w;
+}
+#endif
+
 static int usage(void)
 {
     fprintf(stderr, "usage: gbdigest MODEL [--ids 1,2,3] [--activations wide|int8|f32] [--kv f16|f32|q8]\n"
-                    "                [--threads N] [--batch N] [--split N] [--beside]\n");
+                    "                [--threads N] [--batch N] [--split N] [--beside] [--hostile]\n");
     return 2;
 }
 
@@ -78,6 +112,8 @@ static int parse(settings *s, int argc, char **argv)
             ok = (s->split = atoi(value)) > 0;
         else if (takes_value = 0, strcmp(flag, "--beside") == 0)
             s->beside = 1;
+        else if (strcmp(flag, "--hostile") == 0)
+            s->hostile = 1;
         else if (flag[0] != '-' && s->path == NULL)
             s->path = flag;
         else
@@ -137,6 +173,8 @@ static int run(settings *s)
     float *logits = NULL;
     engine_status status = ENGINE_EIO;
     int fd = open(s->path, O_RDONLY);
+    if (s->hostile)
+        set_control_word(HOSTILE_WORD);
     if (fd < 0) {
         fprintf(stderr, "gbdigest: cannot open %s\n", s->path);
         return 1;
@@ -159,8 +197,14 @@ static int run(settings *s)
         status = ENGINE_ENOMEM;
         goto done;
     }
-    if ((status = evaluate(s, context, info.vocab, logits, err, sizeof err)) == ENGINE_OK)
-        print_digest(s, info.vocab, logits);
+    if ((status = evaluate(s, context, info.vocab, logits, err, sizeof err)) != ENGINE_OK)
+        goto done;
+    if (s->hostile && control_word() != (HOSTILE_WORD & ~(uint64_t)0x3F)) {
+        snprintf(err, sizeof err, "the control word was not restored");
+        status = ENGINE_ESELFTEST;
+        goto done;
+    }
+    print_digest(s, info.vocab, logits);
 done:
     if (status != ENGINE_OK)
         fprintf(stderr, "gbdigest: %s: %s\n", s->path, err);

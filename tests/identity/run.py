@@ -1,0 +1,216 @@
+"""One digest for every build and every way of running: ``make identity``.
+
+Builds ``gbdigest`` with each compiler at -O1 and -O3 in a scratch folder, runs all tiny models and
+the real ones that are present over threads, batches, continuation, other sequences, a hostile
+control word and both kernel sets, and compares ``gblogits/1`` digests with the first one and with
+``tests/golden/digests.json``. The known answers of ``chain.c`` and a tiny model also run on an
+AArch64 cross-build under qemu-user. What cannot run here is listed as skipped, with its reason.
+
+``--update`` rewrites the golden digests of the models that were found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "ci")]
+
+import native  # noqa: E402
+
+from fixtures import tiny  # noqa: E402
+
+GOLDEN = ROOT / "tests" / "golden" / "digests.json"
+CROSS = "aarch64-linux-gnu-gcc"
+BUILDS = [(compiler, level) for compiler in ("gcc", "clang") for level in ("-O3", "-O1")]
+EVERYTHING = "--threads 2 --batch 7 --split 5 --beside --hostile"
+VARIANTS = [
+    "--threads 2",
+    "--threads 3",
+    "--batch 1",
+    "--batch 7",
+    "--batch 64 --threads 2",
+    "--split 1",
+    "--split 50 --threads 3",
+    "--beside",
+    "--hostile",
+    EVERYTHING,
+]
+MAIN_MODES = [("wide", "f16"), ("int8", "f16")]
+OTHER_MODES = [("f32", "f32"), ("wide", "q8"), ("int8", "f32")]
+
+
+REFUSED_Q8 = "KV type q8 needs heads of a multiple of 32"
+
+
+@dataclass
+class Run:
+    """What was compared so far: the first digest of each case, and every difference."""
+
+    digests: dict[str, str] = field(default_factory=dict)
+    compared: int = 0
+    failures: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    refused: set[str] = field(default_factory=set)  # cases that the engine refuses, in every run alike
+
+    def check(self, case: str, how: str, digest: str) -> None:
+        """Compare with the first digest of the case, or become it."""
+        self.compared += 1
+        if REFUSED_Q8 in digest:
+            self.refused.add(case)
+            return
+        if case in self.refused or digest.startswith("exit "):
+            self.failures.append(f"{case}: {how}: {digest}")
+        first = self.digests.setdefault(case, digest)
+        if digest != first:
+            self.failures.append(f"{case}: {how}: {digest}, not {first}")
+            print(f"identity: DIFFERS: {self.failures[-1]}", flush=True)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model and the ids that it is asked for."""
+
+    name: str
+    path: Path
+    ids: list[int]
+    real: bool = False
+
+    def arguments(self, mode: tuple[str, str]) -> list[str]:
+        """gbdigest's arguments without a variant."""
+        ids = ",".join(map(str, self.ids))
+        return [str(self.path), "--ids", ids, "--activations", mode[0], "--kv", mode[1]]
+
+
+def digest(command: list[str], kernels: str | None = None) -> str:
+    """Run gbdigest; its digest, or what went wrong in one line."""
+    environment = os.environ | ({"ENGINE_KERNELS": kernels} if kernels else {})
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    return done.stdout.strip() if done.returncode == 0 else f"exit {done.returncode}: {done.stderr.strip()}"
+
+
+def build(compiler: str, level: str, scratch: Path) -> Path:
+    """gbdigest from one compiler at one level."""
+    folder = scratch / f"{compiler}{level}"
+    objects = native.engine_objects(compiler, [level], folder)
+    return native.program(compiler, [level], native.SOURCES / "gbdigest.c", objects, folder / "gbdigest")
+
+
+def wandering_ids(vocab: int, n: int) -> list[int]:
+    """Ids all over the vocabulary, the same on every machine."""
+    return [(i * i * 7919 + i * 104729 + 17) % vocab for i in range(n)]
+
+
+def tiny_subjects(scratch: Path) -> Iterator[Subject]:
+    """Every tiny model; 300 positions are three attention chunks and past every window."""
+    for name in tiny.NAMES:
+        yield Subject(name, tiny.build(name, scratch / f"{name}.gguf"), wandering_ids(256, 300))
+
+
+def real_subjects(golden: dict[str, dict[str, object]], run: Run) -> Iterator[Subject]:
+    """The models of the golden file that are present."""
+    folder = Path(os.environ.get("GAUGEBLOCK_MODELS", ROOT / "models"))
+    for name, entry in golden.items():
+        if (folder / name).is_file():
+            ids = wandering_ids(int(str(entry["vocab"])), int(str(entry["positions"])))
+            yield Subject(name, folder / name, ids, real=True)
+        else:
+            run.skipped.append(f"{name}: not in {folder} (GAUGEBLOCK_MODELS)")
+
+
+def run_subject(run: Run, program: Path, subject: Subject, thorough: bool, how: str) -> None:
+    """All variants of one model in one build; few of them unless thorough."""
+    for mode in MAIN_MODES + OTHER_MODES:
+        if not thorough and subject.real and mode in OTHER_MODES:
+            continue
+        case = f"{subject.name} {mode[0]}/{mode[1]}"
+        command = [str(program), *subject.arguments(mode)]
+        run.check(case, f"{how} --threads 1", digest(command))
+        for variant in VARIANTS if thorough and mode in MAIN_MODES else [EVERYTHING]:
+            run.check(case, f"{how} {variant}", digest(command + variant.split()))
+        if thorough and not subject.real:
+            run.check(case, f"{how} ENGINE_KERNELS=ref", digest(command, "ref"))
+
+
+def run_cross(run: Run, scratch: Path, subject: Subject) -> None:
+    """The known answers and one tiny model on AArch64."""
+    emulator = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
+    if shutil.which(CROSS) is None or emulator is None:
+        run.skipped.append(f"AArch64: {CROSS} and qemu-aarch64 are not both installed")
+        return
+    folder, flags = scratch / "aarch64", ["-O3", "-static"]
+    objects = native.engine_objects(CROSS, flags, folder)
+    chain = native.program(CROSS, flags, ROOT / "tests" / "identity" / "chain.c", objects, folder / "chain")
+    done = subprocess.run([emulator, str(chain)], capture_output=True, text=True)
+    print(f"identity: known answers on AArch64: {'equal' if done.returncode == 0 else done.stdout}")
+    if done.returncode != 0:
+        run.failures.append("known answers differ on AArch64")
+    program = native.program(CROSS, flags, native.SOURCES / "gbdigest.c", objects, folder / "gbdigest")
+    for mode in MAIN_MODES + OTHER_MODES:
+        command = [emulator, str(program), *subject.arguments(mode)]
+        for variant in ("", EVERYTHING):
+            how = f"aarch64 {variant or '--threads 1'}"
+            run.check(f"{subject.name} {mode[0]}/{mode[1]}", how, digest(command + variant.split()))
+
+
+def check_golden(run: Run, golden: dict[str, dict[str, object]], update: bool) -> None:
+    """Compare the real models' digests with the committed ones, or rewrite those."""
+    for name, entry in golden.items():
+        cases = {f"{a}/{k}": run.digests.get(f"{name} {a}/{k}") for a, k in MAIN_MODES}
+        if None in cases.values():
+            continue
+        if update:
+            entry["digests"] = cases
+        elif entry.get("digests") != cases:
+            run.failures.append(f"{name}: {cases} differ from {GOLDEN.name}: {entry.get('digests')}")
+    if update:
+        GOLDEN.write_text(json.dumps(golden, indent=1) + "\n", encoding="utf-8")
+
+
+def execute(run: Run, scratch: Path, update: bool) -> None:
+    """Every build, every subject."""
+    golden = json.loads(GOLDEN.read_text(encoding="utf-8"))
+    subjects = [*tiny_subjects(scratch), *real_subjects(golden, run)]
+    first = True
+    for compiler, level in BUILDS:
+        if shutil.which(compiler) is None:
+            run.skipped.append(f"{compiler} {level}: {compiler} is not installed")
+            continue
+        program = build(compiler, level, scratch)
+        for subject in subjects:
+            run_subject(run, program, subject, first, f"{compiler} {level}")
+        print(f"identity: {compiler} {level}: {run.compared} digests so far", flush=True)
+        first = False
+    run_cross(run, scratch, next(s for s in subjects if s.name == "gemma3-q4_k_m"))
+    check_golden(run, golden, update)
+
+
+def main() -> int:
+    """0 where every digest agrees."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--update", action="store_true", help="rewrite the golden digests of real models")
+    options = parser.parse_args()
+    run = Run()
+    with tempfile.TemporaryDirectory() as scratch:
+        execute(run, Path(scratch), options.update)
+    for reason in run.skipped:
+        print(f"identity: skipped: {reason}")
+    for failure in run.failures:
+        print(f"identity: FAILED: {failure}")
+    if not run.failures:
+        cases = f"{len(run.digests)} cases with one digest each, {len(run.refused)} refused by name"
+        print(f"identity: {run.compared} runs: {cases}")
+    return 1 if run.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
