@@ -10,6 +10,7 @@ import click
 
 from certify import console, diff, envelope, manifest, report, schemas
 from certify.reasons import CertifyExit
+from certify.registry import RegistryError
 from engine.errors import EngineError, ModelError
 from engine.text import printable
 
@@ -36,6 +37,8 @@ def validate(path: Path, as_json: bool) -> None:
             problems = list(error.problems)
             console.emit({"schema": "gaugeblock.validate/1", "valid": False, "problems": problems})
         console.fail(str(error), CertifyExit.USAGE)
+    except RegistryError as error:
+        console.fail(str(error), CertifyExit.HARNESS)
     checks = sum(len(model.checks) for model in found.models)
     if as_json:
         console.emit(
