@@ -8,6 +8,7 @@ template, is a reply ``{"error": …}``.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
@@ -17,6 +18,10 @@ from collections.abc import Callable
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, BinaryIO
+
+
+class _Never(Exception):
+    """Is not raised."""
 
 
 class _TooLong(Exception):
@@ -54,16 +59,20 @@ def _environment() -> Any:
                 raise jinja2.exceptions.SecurityError(f"a namespace takes no name like '{name}'")
             Namespace.__setitem__(self, name, value)
 
-    def raise_exception(message: object) -> None:
-        raise jinja2.exceptions.TemplateError(str(message))
-
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
     )
     environment.filters["tojson"] = _tojson
-    environment.globals["raise_exception"] = raise_exception
+    environment.globals["raise_exception"] = _raise_exception
     environment.globals["namespace"] = PlainNamespace
     return environment
+
+
+def _raise_exception(message: object) -> None:
+    """How a template refuses its messages."""
+    from jinja2 import TemplateError
+
+    raise TemplateError(str(message))
 
 
 def _tojson(
@@ -94,7 +103,9 @@ def _limit(request: dict[str, Any]) -> None:
     used = resource.getrusage(resource.RUSAGE_SELF)
     cpu = int(used.ru_utime + used.ru_stime) + request["cpu_s"] + 1
     resource.setrlimit(resource.RLIMIT_CPU, (cpu, resource.RLIM_INFINITY))
-    resource.setrlimit(resource.RLIMIT_AS, (request["memory_bytes"], resource.RLIM_INFINITY))
+    # macOS knows RLIMIT_AS and refuses to set it: there the memory limit does not hold.
+    with contextlib.suppress(ValueError if sys.platform == "darwin" else _Never):
+        resource.setrlimit(resource.RLIMIT_AS, (request["memory_bytes"], resource.RLIM_INFINITY))
 
 
 def _render(compile_: Callable[[str], Any], request: dict[str, Any]) -> dict[str, Any]:

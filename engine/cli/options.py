@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from engine.cli.console import CONSOLE
 from engine.errors import UsageError
@@ -159,6 +160,11 @@ class Loading:
             CONSOLE.log("standing", standing.warning, level="warning", standing=standing.document())
         else:
             CONSOLE.log("standing", message, standing=standing.document())
+        trained = model.info.context_train
+        source = click.get_current_context().get_parameter_source("context")
+        if source is not ParameterSource.DEFAULT and 0 < trained < self.context:
+            message = f"-c {self.context}: the model was trained for {trained} positions"
+            CONSOLE.log("context", message, level="warning")
         return model
 
     def session(self, model: Model) -> Session:

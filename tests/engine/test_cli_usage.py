@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -210,7 +211,37 @@ def test_an_interrupt_during_a_step_is_exit_130(tiny_model: Tiny) -> None:
     out, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert out == ""
-    assert errors.strip() == "gaugeblock: error: interrupted"
+    assert errors.splitlines()[-1] == "gaugeblock: error: interrupted"
+    assert "Traceback" not in errors
+
+
+def test_ctrl_c_stops_an_answer_then_ends_the_conversation(tiny_model: Tiny) -> None:
+    leader, follower = pty.openpty()
+    command = ["chat", "-m", str(tiny_model("gemma3-q4_k_m")), "-c", "900000", "-t", "1"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "engine", *command, "--system", "long " * 20_000],
+        cwd=ROOT,
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
+        start_new_session=True,
+    )
+    os.close(follower)
+
+    def read_until(wanted: bytes) -> None:
+        seen = b""
+        while wanted not in seen:
+            seen += os.read(leader, 4096)
+
+    read_until(b"> ")
+    os.write(leader, b"hello\n")
+    read_until(b"hello\r\n")
+    time.sleep(0.5)  # the prompt takes much longer
+    process.send_signal(signal.SIGINT)
+    read_until(b"stopped; Ctrl-C once more ends\r\n> ")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    os.close(leader)
 
 
 @pytest.mark.parametrize(
