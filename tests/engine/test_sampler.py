@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import ctypes.util
+import platform
 import shutil
 import subprocess
 from dataclasses import dataclass, replace
@@ -330,6 +333,26 @@ def test_top_equals_a_stable_sort(values: list[float], data: st.DataObject) -> N
     logits = np.array(values, np.float32)
     n = data.draw(st.integers(0, len(values)))
     assert top(logits, n) == sorted(range(len(values)), key=lambda i: (-logits[i], i))[:n]
+
+
+@pytest.mark.parametrize("mode", ["downward", "upward", "towards zero"])
+def test_another_rounding_mode_of_the_process_changes_nothing(mode: str) -> None:
+    """The control word is set on entry and restored on return."""
+    name = ctypes.util.find_library("m")
+    modes = {"x86_64": (0x400, 0x800, 0xC00), "aarch64": (0x800000, 0x400000, 0xC00000)}
+    if name is None or platform.machine() not in modes:
+        pytest.skip("fesetround's values are unknown on this machine")
+    libm = ctypes.CDLL(name)
+    value = modes[platform.machine()][["downward", "upward", "towards zero"].index(mode)]
+    logits, options = some_logits(5, 5000), Options(temperature=0.7, top_p=0.9, seed=3)
+    expected = log_softmax(logits).tobytes(), [sample(logits, options, (), d) for d in range(50)]
+    assert libm.fesetround(value) == 0
+    try:
+        found = log_softmax(logits).tobytes(), [sample(logits, options, (), d) for d in range(50)]
+        assert libm.fegetround() == value
+    finally:
+        libm.fesetround(0)
+    assert found == expected
 
 
 # ---- Refusals ----------------------------------------------------------------------------------------

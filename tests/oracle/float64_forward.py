@@ -100,7 +100,8 @@ def logits(path: Path, ids: list[int]) -> Array:
 
 
 def _rms(x: Array, weight: Array, eps: float) -> Array:
-    return x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + eps) * weight
+    scaled: Array = x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + eps) * weight
+    return scaled
 
 
 def _linear(file: File, name: str, x: Array) -> Array:
@@ -189,4 +190,5 @@ def _feed_forward(file: File, s: Shape, layer: int, x: Array) -> Array:
 def log_softmax(rows: Array) -> Array:
     """Log-probabilities of logits, over the last axis."""
     shifted = rows - rows.max(axis=-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    out: Array = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    return out

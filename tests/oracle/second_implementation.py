@@ -16,6 +16,7 @@ import numpy.typing as npt
 from gguf import GGMLQuantizationType, GGUFReader
 from gguf.quants import dequantize
 
+from tests.oracle import f64
 from tests.oracle.f32 import F32, exp, f32, fma, gelu_tanh, silu, tree
 
 BLOCK, SEGMENT, CHUNK = 32, 256, 128
@@ -169,11 +170,10 @@ def quantise(x: F32, limit: int) -> Quantised:
     magic = f32(12582912.0)
     q = ((blocks * inverse[..., None] + magic) - magic).astype(np.int64)
     q[tiny] = 0
-    d = np.where(tiny, f32(0.0), d)
+    d = np.where(tiny, f32(0.0), d).astype(np.float32)
     halves = q.reshape(*q.shape[:2], 2, 16).sum(axis=-1)
-    return Quantised(
-        q, d, d * halves.sum(axis=-1).astype(np.float32), d[..., None] * halves.astype(np.float32)
-    )
+    whole = halves.sum(axis=-1).astype(np.float32)
+    return Quantised(q, d, d * whole, d[..., None] * halves.astype(np.float32))
 
 
 def product_int(w: Blocks, x: Quantised) -> F32:
@@ -225,6 +225,7 @@ class Second:
         self.dim = self.key("attention.key_length", self.width // self.heads)
         self.eps = f32(self.key("attention.layer_norm_rms_epsilon"))
         self.window = self.key("attention.sliding_window", 0)
+        self.rotations: dict[bool, tuple[F32, F32]] = {}  # cosines and sines, by whether a layer is local
 
     def get(self, name: str, default: Any = None) -> Any:
         """A metadata value."""
@@ -258,7 +259,8 @@ class Second:
             group = x[..., i : i + 16]
             part[..., : group.shape[-1]] = fma(group, group, part[..., : group.shape[-1]])
         r = f32(1.0) / np.sqrt(tree(part) / f32(n) + self.eps)
-        return (x * r[..., None]) * self.vector(name)
+        scaled: F32 = (x * r[..., None]) * self.vector(name)
+        return scaled
 
     def local(self, layer: int) -> bool:
         """Whether the layer sees only a window."""
@@ -267,13 +269,15 @@ class Second:
     def rotation(self, layer: int, n: int) -> tuple[F32, F32]:
         """Cosines and sines [n, pairs], rounded once from double."""
         base = 10000.0 if self.local(layer) else float(self.key("rope.freq_base", 10000.0))
-        inverse = base ** (-2.0 * np.arange(self.dim // 2) / self.dim)
-        if not self.local(layer) and self.key("rope.scaling.type") == "linear":
-            inverse = inverse / float(self.key("rope.scaling.factor"))
-        if "rope_freqs.weight" in self.tensors:
-            inverse = inverse / self.vector("rope_freqs.weight").astype(np.float64)
-        angles = np.arange(n, dtype=np.float64)[:, None] * inverse
-        return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+        inverse = [f64.power(base, -(2.0 * i) / self.dim) for i in range(self.dim // 2)]
+        if not self.local(layer):
+            if "rope_freqs.weight" in self.tensors:
+                factors = self.vector("rope_freqs.weight").astype(np.float64)
+                inverse = [x / float(f) for x, f in zip(inverse, factors, strict=True)]
+            if self.key("rope.scaling.type") == "linear":
+                inverse = [x / float(self.key("rope.scaling.factor")) for x in inverse]
+        both = np.array([[f64.sincos(float(p) * x) for x in inverse] for p in range(n)]).astype(np.float32)
+        return both[..., 1], both[..., 0]
 
     def rotate(self, x: F32, cos: F32, sin: F32) -> F32:
         """Rope of [n, heads, dim]."""
@@ -349,7 +353,7 @@ class Second:
         v = self.linear(blk + "attn_v", h).reshape(n, self.kv_heads, self.dim)
         if blk + "attn_q_norm.weight" in self.tensors:
             q, k = self.norm(blk + "attn_q_norm.weight", q), self.norm(blk + "attn_k_norm.weight", k)
-        cos, sin = self.rotation(layer, n)
+        cos, sin = self.rotations[self.local(layer)]
         q, k = self.rotate(q, cos, sin), self.rotate(k, cos, sin)
         if self.kv == "f16":
             k, v = (a.astype(np.float16).astype(np.float32) for a in (k, v))
@@ -375,7 +379,9 @@ class Second:
         x = dequantize(t.data[np.array(ids)], GGMLQuantizationType(t.tensor_type)).astype(np.float32)
         if self.arch == "gemma3":
             x = x * np.sqrt(f32(self.width))
-        for layer in range(self.key("block_count")):
+        layers = range(self.key("block_count"))
+        self.rotations = {self.local(layer): self.rotation(layer, len(ids)) for layer in layers}
+        for layer in layers:
             x = x + self.attention(layer, x)
             x = x + self.feed_forward(layer, x)
         x = self.norm("output_norm.weight", x)
