@@ -12,7 +12,7 @@ import pytest
 
 from fixtures import tiny
 from tests.engine.evaluation import opened
-from tests.engine.test_forward_oracle import prompt
+from tests.engine.test_forward_oracle import REAL, prompt
 from tests.oracle import f64
 from tests.oracle.f32 import exp, fma
 from tests.oracle.second_implementation import Second
@@ -109,3 +109,11 @@ def test_f64_functions_are_near_the_libm(x: float) -> None:
     assert f64.exp(-abs(x) / 20) == pytest.approx(math.exp(-abs(x) / 20), rel=2e-15)
     assert f64.log(abs(x) + 0.1) == pytest.approx(math.log(abs(x) + 0.1), rel=1e-15, abs=1e-16)
     assert f64.power(10000.0, -abs(x) / 2e4) == pytest.approx(10000.0 ** (-abs(x) / 2e4), rel=4e-15)
+
+
+@pytest.mark.models
+@pytest.mark.slow
+@pytest.mark.parametrize("name", REAL)
+def test_real_models(name: str, real_model: Callable[[str], Path]) -> None:
+    """Five positions of each real model, bit for bit."""
+    assert_bits_equal(real_model(name), 5, "wide", "f16")
