@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from certify.manifest import Manifest
@@ -15,9 +16,10 @@ BUILT_IN = {
     ),
     "prose": ("prose.txt", "aefce8933ae71ac45894cd6c68bb643617ce9660a016eed71d7e9d9aec3aeccf"),
 }
-HERE = Path(__file__).resolve().parent
-FOLDERS = (HERE / "corpora", HERE.parent / "fixtures" / "corpora")
-CAPTURE_FOLDERS = (HERE / "captures", HERE.parent / "fixtures" / "captures")
+CHECKOUT = Path(__file__).resolve().parent.parent / "fixtures"
+INSTALLED = Path(sys.prefix) / "share" / "gaugeblock"  # data files of the wheel: see pyproject.toml
+FOLDERS = (CHECKOUT / "corpora", INSTALLED / "corpora")
+CAPTURE_FOLDERS = (CHECKOUT / "captures", INSTALLED / "captures")
 
 
 def texts(manifest: Manifest) -> dict[str, Text]:

@@ -117,7 +117,7 @@ def make(
     for subject in subjects:
         for declared in subject.entry.checks:
             check = registry.get(declared.id, checks)
-            job = _job(manifest, subject, declared, check, texts, subjects, offline=offline)
+            job = _job(manifest, subject, declared, check, texts, subjects)
             outcome = _preset(subject, declared, selection)
             if outcome is None:
                 jobs.append(job)
@@ -146,8 +146,6 @@ def _job(
     check: registry.Check,
     texts: Mapping[str, Text],
     subjects: Collection[Subject],
-    *,
-    offline: bool,
 ) -> Job:
     entry = subject.entry
     return Job(
@@ -164,7 +162,6 @@ def _job(
         texts=texts,
         parent=_parent(entry, subjects),
         captures=corpora.captures(),
-        offline=offline,
     )
 
 

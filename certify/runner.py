@@ -80,6 +80,7 @@ class Runner:
         on_end: Callable[[JobResult, bool], None] = lambda item, resumed: None,
     ) -> list[JobResult]:
         """Run what the journal does not hold; ``on_end`` also hears of what it does, as resumed."""
+        self._forget_attempts()
         results: list[JobResult] = []
         stopped = False
         for job in jobs:
@@ -124,6 +125,11 @@ class Runner:
         return CheckResult(
             check.id, check.version, check.requirement, outcome, dict(job.parameters), elapsed_s
         )
+
+    def _forget_attempts(self) -> None:
+        """Remove what a run that was killed left of checks that had not ended."""
+        for attempt in (self.out / "evidence").glob(".*"):
+            shutil.rmtree(attempt, ignore_errors=True)
 
     def _not_reached(self, job: Job) -> JobResult:
         detail = "an earlier check failed and --fail-fast was given"

@@ -315,7 +315,6 @@ class Job:
     texts: Mapping[str, Text] = field(default_factory=dict)
     parent: Artifact | None = None
     captures: str | None = None  # folder of offline captures
-    offline: bool = False
 
 
 Opener = Callable[[str, Job], Any]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -29,7 +30,7 @@ from engine.text import printable
 
 PATH = click.Path(path_type=Path)
 FOLDER = click.Path(path_type=Path, file_okay=False)
-DEFAULT_OUT = Path("certify-out")
+DEFAULT_OUT = Path("out")
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Options:
     show_default=True,
     help="Where model files are, and are put.",
 )
-@click.option("--out", type=PATH, help="The report; default: certify-out/NAME.json. Side files: NAME.run/.")
+@click.option("--out", type=PATH, help="The report; default: out/NAME.json. Side files: NAME.run/.")
 @click.option("--force", is_flag=True, help="Replace an earlier run and its sidecars.")
 @click.option(
     "--envelopes",
@@ -91,7 +92,13 @@ def run(path: Path, log_format: str | None, **given: Any) -> None:
         _show_plan(loaded, selection, options.models_root, options.as_json)
         return
     with _interruptible():
-        raise SystemExit(int(_run(loaded, selection, options)))
+        try:
+            code = _run(loaded, selection, options)
+        except Exception as error:
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{Path(frame.filename).name}:{frame.lineno}"
+            console.fail(f"harness error: {type(error).__name__}: {error} ({where})", CertifyExit.HARNESS)
+    raise SystemExit(int(code))
 
 
 def _load(path: Path) -> Manifest:
@@ -264,7 +271,11 @@ def _sidecars(document: Mapping[str, Any], made: Plan, options: Options) -> list
             continue
         try:
             written = envelope.write(
-                document, subject.paths, out=out, model_id=subject.entry.id, force=options.force
+                document,
+                subject.paths,
+                out=out,
+                model_id=subject.entry.id,
+                force=options.force or options.resume,
             )
         except envelope.EnvelopeError as error:
             console.log(f"no sidecar: {error}", level="warning")

@@ -32,6 +32,7 @@ from certify.references import (
     ReferenceRefused,
     ReferenceUnavailable,
 )
+from engine.machine import usable_cpus
 
 PACKAGE = "xllamacpp"
 HEADER = struct.Struct("<IQ")  # bytes of JSON, bytes of payload
@@ -115,7 +116,7 @@ class LlamaCpp:
                 stdin=subprocess.DEVNULL,
                 stdout=self._stderr,
                 stderr=self._stderr,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+                env=_environment(),
             )
         self._sock.settimeout(timeout_s)
         self._finalizer = weakref.finalize(self, _stop, self._process, self._sock, self._stderr)
@@ -125,7 +126,7 @@ class LlamaCpp:
                     "op": "open",
                     "library": str(library_path()),
                     "model": str(Path(model).absolute()),
-                    "threads": threads or min(os.cpu_count() or 1, 8),
+                    "threads": threads or min(usable_cpus(), 8),
                 }
             )
         except BaseException:
@@ -249,6 +250,12 @@ class LlamaCpp:
             tail = self._stderr.read().decode(errors="replace").strip()
         self.close()
         return ReferenceCrashed(f"llama.cpp {self.revision} ended ({how}): {tail or 'it wrote nothing'}")
+
+
+def _environment() -> dict[str, str]:
+    """Ours, importable from where we are; threads that wait sleep, as other processes need the CPUs too."""
+    path = os.pathsep.join(part for part in sys.path if part)
+    return {"OMP_WAIT_POLICY": "passive", **os.environ, "PYTHONPATH": path}
 
 
 def _stop(process: subprocess.Popen[bytes], sock: socket.socket, stderr: Any) -> None:
