@@ -159,6 +159,13 @@ def lie(rng: random.Random, base: Base) -> bytes:
     return put(base.data, f.at, (new % (1 << 8 * size)).to_bytes(size, "little"))
 
 
+def wrap(rng: random.Random, base: Base) -> bytes:
+    """A dimension or an array's length grows by 2^64 / 2^k: times a multiple of 2^k it is what it was."""
+    f = rng.choice(base.fields[rng.choice(["dim", "dim", "array count"])])
+    old = int.from_bytes(base.data[f.at : f.at + 8], "little")
+    return put(base.data, f.at, ((old + (1 << 64 - rng.randint(1, 8))) % (1 << 64)).to_bytes(8, "little"))
+
+
 def small_lie(rng: random.Random, base: Base) -> bytes:
     """A scalar of the metadata changes a little: head counts, widths, ids, scales."""
     f = rng.choice(base.fields["scalar"])
@@ -201,15 +208,10 @@ def weight_noise(rng: random.Random, base: Base) -> bytes:
 
 
 def cut(rng: random.Random, base: Base) -> bytes:
-    """The file ends early: in the header, at a field's edge, or in the data."""
+    """The file ends early: in the header, at a field's edge or a byte before, or in the data."""
     f = pick(rng, base)
-    ends = [
-        rng.randrange(base.header_end),
-        f.at,
-        f.at + f.size,
-        rng.randrange(len(base.data)),
-        len(base.data) - 1,
-    ]
+    ends = [f.at, f.at + f.size, f.at + f.size - 1, rng.randrange(base.header_end)]
+    ends += [rng.randrange(len(base.data)), len(base.data) - 1]
     return base.data[: rng.choice(ends)]
 
 
@@ -256,7 +258,7 @@ def replaced(base: Base, a: tuple[int, int], b: tuple[int, int]) -> bytes:
 
 
 MUTATIONS: tuple[tuple[Callable[[random.Random, Base], bytes], int], ...] = (
-    (lie, 30), (small_lie, 15), (swap_fields, 6), (text_noise, 10), (header_noise, 8), (weight_noise, 12),
+    (lie, 27), (wrap, 3), (small_lie, 15), (swap_fields, 6), (text_noise, 10), (header_noise, 8), (weight_noise, 12),
     (cut, 6), (splice, 6), (whole_entries, 7),
 )  # fmt: skip
 
