@@ -10,16 +10,26 @@ from typing import Any
 import yaml
 
 from certify.references.llama_cpp import installed_version, revision_of
-from engine.errors import UnsupportedError
+from engine.errors import EngineError, UnsupportedError
 from engine.model import Header
+from engine.text import printable
 
 CONTEXT_TOKENS = 2048
 SECOND_REFERENCES = {"gpt2": "tokenizers", "llama": "sentencepiece"}
 
 
+class InitialError(Exception):
+    """A file cannot be put into a manifest."""
+
+
 def manifest_text(files: Sequence[Path], name: str) -> str:
-    """YAML of a manifest for ``files``. Raises the engine's errors for a file that is none."""
-    models = [_model(path) for path in files]
+    """YAML of a manifest for ``files``. InitialError names the file that is no model, and why."""
+    models = []
+    for path in files:
+        try:
+            models.append(_model(path))
+        except EngineError as error:
+            raise InitialError(f"{printable(path)}: {error}") from error
     seen: dict[str, int] = {}
     for model in models:
         seen[model["id"]] = count = seen.get(model["id"], 0) + 1

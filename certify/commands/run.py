@@ -21,11 +21,10 @@ from certify.journal import JobResult, Journal, JournalError
 from certify.manifest import Manifest
 from certify.plan import Plan, Selection
 from certify.progress import Reporter
-from certify.reasons import CertifyExit
+from certify.reasons import CertifyExit, Reason
 from certify.report import ModelResult, ReferenceRecord, ReportError
 from certify.runner import EvidenceChanged, Runner
 from certify.types import CheckResult
-from engine.errors import EngineError
 from engine.text import printable
 
 PATH = click.Path(path_type=Path)
@@ -221,7 +220,8 @@ def _measure(
     path = folder / "journal.jsonl"
     known = [JobResult(model, result) for (model, _), result in made.known.items()]
     for item in known:
-        reporter.end(item, False)
+        if item.result.outcome.reason != Reason.NOT_SELECTED:
+            reporter.end(item, False)
     try:
         opened = Journal.resume(path, key) if options.resume else Journal.create(path, key)
         with opened as journal:
@@ -353,7 +353,7 @@ def init(files: tuple[Path, ...], name: str, out: Path | None, force: bool) -> N
     """Write a manifest that pins GGUF files, with every check declared."""
     try:
         text = initial.manifest_text(files, name)
-    except EngineError as error:
+    except initial.InitialError as error:
         console.fail(str(error), CertifyExit.USAGE)
     if out is None:
         console.say(text.rstrip("\n"))

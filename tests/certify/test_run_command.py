@@ -16,6 +16,9 @@ from typing import Any
 
 import pytest
 
+from certify import manifest as manifest_module
+from certify import registry
+
 NAMES = ("llama-q8_0", "qwen3-q8_0", "llama-odd")
 IDENTITY = {"threads": [1, 2], "batches": [1, 7], "tokens": 48, "rows": 4}
 
@@ -244,6 +247,41 @@ def test_resume_refuses_another_manifest_or_file(tmp_path: Path, root: Path) -> 
     code, _, err = certify(*arguments, "--resume")
     assert code == 2
     assert "not what the journal recorded" in err
+
+
+def test_init_writes_a_manifest_that_validates_and_runs(tmp_path: Path, root: Path) -> None:
+    out = tmp_path / "mine.yaml"
+    files = [str(root / f"{name}.gguf") for name in NAMES]
+    command = [sys.executable, "-m", "certify.cli", "init", *files, "--name", "mine", "--out", str(out)]
+    assert subprocess.run(command, check=False).returncode == 0
+    assert subprocess.run(command, check=False, capture_output=True).returncode == 2  # it exists
+    loaded = manifest_module.load(out)
+    assert [model.id for model in loaded.models] == list(NAMES)
+    assert {check.id for check in loaded.models[0].checks} == set(registry.load())
+    arguments = ("--models-root", root, "--out", tmp_path / "a.json", "--check", "load", "--allow-incomplete")
+    assert certify(out, *arguments)[0] == 0
+    (root / "no.gguf").write_bytes(b"not a model")
+    command = [sys.executable, "-m", "certify.cli", "init", str(root / "no.gguf")]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "no.gguf: byte 0: not a GGUF" in done.stderr
+
+
+def test_list_prints_every_check_with_its_requirement() -> None:
+    command = [sys.executable, "-m", "certify.cli", "list", "--json"]
+    document = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    assert document["schema"] == "gaugeblock.checks/1"
+    assert [item["id"] for item in document["checks"]] == list(registry.load())
+    assert all("MUST" in item["requirement"] for item in document["checks"])
+
+
+def test_what_the_harness_cannot_do_ends_with_4(tmp_path: Path, root: Path) -> None:
+    manifest = write_manifest(tmp_path / "m.json", root)
+    (tmp_path / "file").write_text("in the way")
+    code, _, err = certify(manifest, "--models-root", root, "--out", tmp_path / "file" / "a.json")
+    assert code == 4
+    assert "harness error" in err
+    assert "Traceback" not in err
 
 
 def kill_and_resume(tmp_path: Path, root: Path, kills: int, seed: int) -> None:
