@@ -77,7 +77,9 @@ typedef struct engine_tensor {
 } engine_tensor;
 
 /* Map (use_mmap != 0) or read the GGUF behind fd and validate its header and every tensor's
- * extent; no weight is touched when mapped. fd stays the caller's and may be closed after. */
+ * extent; no weight is touched when mapped. fd stays the caller's and may be closed after.
+ * A mapped file that is cut short while open kills the process with SIGBUS at the next read of
+ * what is gone; where files may change, open with use_mmap = 0. */
 engine_status engine_file_open(engine_file **out, int fd, int use_mmap, char *err, size_t errlen);
 void engine_file_free(engine_file *file);
 uint64_t engine_file_bytes(const engine_file *file);

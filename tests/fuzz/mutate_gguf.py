@@ -258,8 +258,8 @@ def replaced(base: Base, a: tuple[int, int], b: tuple[int, int]) -> bytes:
 
 
 MUTATIONS: tuple[tuple[Callable[[random.Random, Base], bytes], int], ...] = (
-    (lie, 27), (wrap, 3), (small_lie, 15), (swap_fields, 6), (text_noise, 10), (header_noise, 8), (weight_noise, 12),
-    (cut, 6), (splice, 6), (whole_entries, 7),
+    (lie, 27), (wrap, 3), (small_lie, 15), (swap_fields, 6), (text_noise, 10), (header_noise, 8),
+    (weight_noise, 12), (cut, 6), (splice, 6), (whole_entries, 7),
 )  # fmt: skip
 
 
