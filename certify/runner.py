@@ -423,10 +423,23 @@ def _is_zombie(pid: int) -> bool:
 def _children() -> list[int]:
     """Pids of this process's children, of all its threads."""
     pids: list[int] = []
-    for task in Path("/proc/self/task").glob("*/children"):
+    lists = list(Path("/proc/self/task").glob("*/children"))
+    for task in lists:
         with contextlib.suppress(OSError):
             pids += [int(word) for word in task.read_text().split()]
+    if lists or not Path("/proc/self").exists():
+        return pids
+    for entry in os.scandir("/proc"):  # a kernel without CONFIG_PROC_CHILDREN
+        if entry.name.isdigit() and _parent(entry.name) == os.getpid():
+            pids.append(int(entry.name))
     return pids
+
+
+def _parent(pid: str) -> int | None:
+    try:
+        return int(Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, IndexError, ValueError):
+        return None
 
 
 def _reap(before: set[int]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,19 +138,34 @@ def _ids(ctx: Context) -> list[int]:
 
 
 def _ours(ctx: Context, ids: list[int], batch: int = 64) -> Iterator[Float64]:
-    for position, row in ctx.target.rows(ids, None, replace(ctx.setting, batch=batch)):
-        try:
-            yield log_probabilities(row)
-        except ValueError as error:
-            raise stop("fail", Reason.NONFINITE, f"position {position}: {error}") from None
+    rows = ctx.target.rows(ids, None, replace(ctx.setting, batch=batch))
+    return _complete(rows, len(ids), "fail", Reason.NONFINITE, Reason.ENGINE_FAILED)
 
 
 def _theirs(reference: Reference, ids: list[int], options: EvalOptions) -> Iterator[Float64]:
-    for position, row in reference.rows(ids, None, options):
+    rows = reference.rows(ids, None, options)
+    return _complete(rows, len(ids), "error", Reason.REFERENCE_FAILED, Reason.REFERENCE_FAILED)
+
+
+def _complete(
+    rows: Iterator[tuple[int, FloatArray]],
+    n: int,
+    outcome: Literal["fail", "error"],
+    not_finite: Reason,
+    incomplete: Reason,
+) -> Iterator[Float64]:
+    """Log-probabilities of every position, in order; anything else ends the check by whose it was."""
+    expected = 0
+    for position, row in rows:
+        if position != expected or expected == n:
+            raise stop(outcome, incomplete, f"a row of position {position} came in place of {expected}")
         try:
             yield log_probabilities(row)
         except ValueError as error:
-            raise stop("error", Reason.REFERENCE_FAILED, f"position {position}: {error}") from None
+            raise stop(outcome, not_finite, f"position {position}: {error}") from None
+        expected += 1
+    if expected != n:
+        raise stop(outcome, incomplete, f"{expected} rows came, {n} were asked for")
 
 
 def _zero_points(ctx: Context, ids: list[int]) -> dict[str, Number]:
@@ -164,7 +180,7 @@ def _zero_points(ctx: Context, ids: list[int]) -> dict[str, Number]:
     }
     found: dict[str, Number] = {}
     for name, (first, second) in sides.items():
-        worst = max((abs(kld(p, q)) for p, q in zip(first, second, strict=True)), default=math.inf)
+        worst = max((abs(kld(p, q)) for p, q in zip(first, second, strict=False)), default=math.inf)
         if not worst <= ZERO_NATS:
             detail = f"{name}: {worst:g} nats between two runs of one side"
             if name.startswith("reference"):

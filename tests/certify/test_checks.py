@@ -63,6 +63,7 @@ BREAKS = [
     ("fidelity", fakes.Far, Reason.THRESHOLD_MISSED),
     ("fidelity", fakes.OutsideMargin, Reason.THRESHOLD_MISSED),
     ("fidelity", fakes.Nan, Reason.NONFINITE),
+    ("fidelity", fakes.Shorter, Reason.ENGINE_FAILED),
     ("fidelity", fakes.Unrepeatable, Reason.ZERO_POINT_FAILED),
 ]
 
