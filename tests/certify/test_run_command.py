@@ -284,6 +284,41 @@ def test_what_the_harness_cannot_do_ends_with_4(tmp_path: Path, root: Path) -> N
     assert "Traceback" not in err
 
 
+LIVE = {
+    "load": {},
+    "tokenizer": {"corpus": "core-1", "references": ["llama.cpp", "tokenizers"]},
+    "greedy_reference": {"tokens": 8, "max_prompts": 4},
+    "identity": IDENTITY,
+    "fidelity": {"positions": 60, "floor_factor": 2},
+}
+
+
+@pytest.mark.reference
+def test_a_tiny_model_is_certified_against_live_references_and_another_revision_fails(
+    tmp_path: Path, root: Path
+) -> None:
+    pytest.importorskip("xllamacpp")
+    pytest.importorskip("tokenizers")
+    manifest = write_manifest(tmp_path / "m.json", root, ["qwen3-q8_0"], checks=LIVE)
+    document = read(manifest)
+    document["references"] = {"llama.cpp": {"provider": "xllamacpp", "revision": "b11549"}}
+    manifest.write_text(json.dumps(document))
+    code, out, err = certify(manifest, "--models-root", root, "--out", tmp_path / "a.json")
+    assert code == 0, out + err
+    body = read(tmp_path / "a.json")["body"]
+    assert body["models"][0]["verdict"] == "certified"
+    assert {item["name"]: item["revision"] for item in body["references"]}["llama.cpp"] == "b11549"
+    document["references"]["llama.cpp"]["revision"] = "b11548"
+    manifest.write_text(json.dumps(document))
+    code, _, _ = certify(manifest, "--models-root", root, "--out", tmp_path / "b.json", "--check", "fidelity")
+    assert code == 1
+    body = read(tmp_path / "b.json")["body"]
+    [fidelity] = [item for item in body["models"][0]["checks"] if item["id"] == "fidelity"]
+    assert (fidelity["outcome"], fidelity["reason"]) == ("fail", "reference_revision_differs")
+    assert body["references"][0]["revision"] == "b11549"
+    assert body["references"][0]["pinned"] == "b11548"
+
+
 def kill_and_resume(tmp_path: Path, root: Path, kills: int, seed: int) -> None:
     """Kill a run ``kills`` times at random moments, then let it finish, and compare."""
     manifest = write_manifest(tmp_path / "m.json", root, NAMES)
