@@ -2,7 +2,7 @@
  *
  * Owns engine_vocab, which copies all it needs; engine_vocab_free() releases it. Refused: other
  * tokenizer models and pre-tokenizers (by name), arrays of the wrong type or length, spellings
- * that stand twice, unknown token types, scores that are NaN, byte tokens with another
+ * that stand twice or hold a NUL byte, unknown token types, scores that are NaN, byte tokens with another
  * spelling than <0xNN>, special ids outside the vocabulary, and bytes that only a control token
  * or no token at all could spell. What a token is follows llama.cpp b11549, which also looks at spellings: see
  * mark_by_spelling(). */
@@ -215,6 +215,9 @@ static int add_token(loader *l, uint64_t i, const char *text, uint64_t len)
         len = (uint64_t)snprintf(empty, sizeof empty, "[EMPTY_%llu]", (ull)i);
         text = empty;
     }
+    if (memchr(text, 0, len) != NULL)
+        return REFUSE(l, ENGINE_EFORMAT, "tokenizer.ggml.tokens: token %llu, %s, holds a NUL byte", (ull)i,
+                      quote(q, text, len));
     uint32_t other = v->slots == NULL ? TOK_NO_PIECE : tok_find(v, text, len);
     if (other != TOK_NO_PIECE)
         return REFUSE(l, ENGINE_EFORMAT, "tokenizer.ggml.tokens: token %llu repeats the spelling %s of token %u",
