@@ -71,12 +71,20 @@ typedef struct gb_kernels {
 /* The set in use. The first call chooses: the environment variable ENGINE_KERNELS names a set,
  * else the fastest that this machine runs. NULL where the name is unknown or cannot run here. */
 const gb_kernels *gb_kernels_get(void);
+/* The same; where there is none, an error that lists the sets that run here. */
+engine_status gb_kernels_require(const gb_kernels **out, char *err, size_t errlen);
 /* Set number i in order of preference, whether or not it runs here; NULL past the last. */
 const gb_kernels *gb_kernels_at(int i, int *runs_here);
 
-extern const gb_kernels gb_kernels_ref;     /* portable */
+extern const gb_kernels gb_kernels_ref; /* portable */
+
+/* Parts of faster sets: each overrides the entries that it is faster at, same bits. */
 #if defined(__x86_64__)
-extern const gb_kernels gb_kernels_ref_fma; /* the same source, compiled for AVX2 with FMA */
+extern const gb_kernels gb_kernels_ref_fma; /* the portable source, compiled for AVX2 with FMA */
+void gb_rows_avx512(gb_kernels *set);
+void gb_rows_avx2(gb_kernels *set);
+#elif defined(__aarch64__)
+void gb_rows_neon(gb_kernels *set);
 #endif
 
 #endif

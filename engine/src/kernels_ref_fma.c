@@ -10,7 +10,7 @@
 #endif
 
 #define GB_KERNELS_TABLE gb_kernels_ref_fma
-#define GB_KERNELS_NAME "ref-fma"
+#define GB_KERNELS_NAME "ref"
 #include "kernels_ref.c"
 
 #if defined(__clang__)

@@ -137,11 +137,10 @@ static engine_status device_new(gb_device **out, const engine_model *model, cons
     d->model = model;
     d->options = *options;
     d->limit = options->activations == ENGINE_ACTIVATIONS_INT8 ? 127 : 16319;
-    d->kernels = gb_kernels_get();
     set_page_layout(d);
-    engine_status status = d->kernels == NULL ? gb_fail(err, errlen, ENGINE_EINVAL,
-                                                        "ENGINE_KERNELS names a kernel set that does not run here")
-                                              : threads_new(&d->pool, options->threads, err, errlen);
+    engine_status status = gb_kernels_require(&d->kernels, err, errlen);
+    if (status == ENGINE_OK)
+        status = threads_new(&d->pool, options->threads, err, errlen);
     if (status == ENGINE_OK && !allocate_scratch(d))
         status = gb_fail(err, errlen, ENGINE_ENOMEM, "out of memory for the scratch of %d positions and %d rows",
                          options->context_tokens, options->batch);

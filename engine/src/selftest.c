@@ -233,10 +233,10 @@ const selftest_case *selftest_at(int i)
 
 engine_status engine_selftest(char *err, size_t errlen)
 {
-    const gb_kernels *k = gb_kernels_get();
-    engine_status status = ENGINE_OK;
-    if (k == NULL)
-        return gb_fail(err, errlen, ENGINE_EINVAL, "ENGINE_KERNELS names a kernel set that is unknown or cannot run here");
+    const gb_kernels *k;
+    engine_status status = gb_kernels_require(&k, err, errlen);
+    if (status != ENGINE_OK)
+        return status;
     gb_fpenv saved = gb_fpenv_enter();
     for (int i = 0; status == ENGINE_OK && selftest_at(i) != NULL; i++) {
         uint64_t found = cases[i].run(k);

@@ -1,0 +1,28 @@
+/* rows_avx2.c: row kernels and attention for x86-64 with AVX2 with FMA and F16C; kernels.c decides
+ * whether they run. The code is that of rows_simd.h over the operations of simd_avx2.h. */
+#include "kernels.h"
+
+#if defined(__x86_64__)
+#include "mathfn.h"
+
+#include <immintrin.h>
+
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
+#else
+#pragma GCC target("avx2,fma,f16c")
+#endif
+
+#include "simd_avx2.h"
+
+#include "rows_simd.h"
+
+void gb_rows_avx2(gb_kernels *set)
+{
+    override_rows(set);
+}
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
+#endif
