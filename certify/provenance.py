@@ -15,6 +15,7 @@ import engine
 from certify.report import EngineRecord, Host, RunRecord
 from engine import native
 from engine.contracts import contracts
+from engine.machine import cpu_name
 
 REFERENCE_PACKAGES = ("xllamacpp", "tokenizers", "sentencepiece")
 
@@ -74,14 +75,3 @@ def run_record(started: str, *, resumed: bool) -> RunRecord:
         harness_version=build.version,
         python=platform.python_version(),
     )
-
-
-def cpu_name() -> str | None:
-    """The processor's marketing name, where the system tells."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip() or None
-    except OSError:
-        pass
-    return platform.processor() or None

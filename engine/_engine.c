@@ -588,71 +588,71 @@ static void *_cffi_types[] = {
 /*  2 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /*  3 */ _CFFI_OP(_CFFI_OP_FUNCTION, 106), // char const *()(void)
 /*  4 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/*  5 */ _CFFI_OP(_CFFI_OP_FUNCTION, 232), // engine_status()(char *, size_t)
-/*  6 */ _CFFI_OP(_CFFI_OP_POINTER, 222), // char *
+/*  5 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(char *, size_t)
+/*  6 */ _CFFI_OP(_CFFI_OP_POINTER, 238), // char *
 /*  7 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28), // size_t
 /*  8 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/*  9 */ _CFFI_OP(_CFFI_OP_FUNCTION, 232), // engine_status()(engine_context * *, engine_model const *, engine_context_options const *, char *, size_t)
+/*  9 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(engine_context * *, engine_model const *, engine_context_options const *, char *, size_t)
 /* 10 */ _CFFI_OP(_CFFI_OP_POINTER, 17), // engine_context * *
-/* 11 */ _CFFI_OP(_CFFI_OP_POINTER, 228), // engine_model const *
-/* 12 */ _CFFI_OP(_CFFI_OP_POINTER, 224), // engine_context_options const *
+/* 11 */ _CFFI_OP(_CFFI_OP_POINTER, 245), // engine_model const *
+/* 12 */ _CFFI_OP(_CFFI_OP_POINTER, 241), // engine_context_options const *
 /* 13 */ _CFFI_OP(_CFFI_OP_NOOP, 6),
 /* 14 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 15 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 16 */ _CFFI_OP(_CFFI_OP_FUNCTION, 232), // engine_status()(engine_context *, engine_entry const *, int32_t, float *, uint64_t, char *, size_t)
-/* 17 */ _CFFI_OP(_CFFI_OP_POINTER, 223), // engine_context *
-/* 18 */ _CFFI_OP(_CFFI_OP_POINTER, 225), // engine_entry const *
+/* 16 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(engine_context *, engine_entry const *, int32_t, float *, uint64_t, char *, size_t)
+/* 17 */ _CFFI_OP(_CFFI_OP_POINTER, 240), // engine_context *
+/* 18 */ _CFFI_OP(_CFFI_OP_POINTER, 242), // engine_entry const *
 /* 19 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
-/* 20 */ _CFFI_OP(_CFFI_OP_POINTER, 242), // float *
+/* 20 */ _CFFI_OP(_CFFI_OP_POINTER, 259), // float *
 /* 21 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24), // uint64_t
 /* 22 */ _CFFI_OP(_CFFI_OP_NOOP, 6),
 /* 23 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 24 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 25 */ _CFFI_OP(_CFFI_OP_FUNCTION, 232), // engine_status()(engine_context *, int32_t, int32_t, char *, size_t)
+/* 25 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(engine_context *, int32_t, int32_t, char *, size_t)
 /* 26 */ _CFFI_OP(_CFFI_OP_NOOP, 17),
 /* 27 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
 /* 28 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
 /* 29 */ _CFFI_OP(_CFFI_OP_NOOP, 6),
 /* 30 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 31 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 32 */ _CFFI_OP(_CFFI_OP_FUNCTION, 232), // engine_status()(engine_context *, int32_t, void const *, uint64_t, char *, size_t)
+/* 32 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(engine_context *, int32_t, void const *, uint64_t, char *, size_t)
 /* 33 */ _CFFI_OP(_CFFI_OP_NOOP, 17),
 /* 34 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
-/* 35 */ _CFFI_OP(_CFFI_OP_POINTER, 246), // void const *
+/* 35 */ _CFFI_OP(_CFFI_OP_POINTER, 263), // void const *
 /* 36 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
 /* 37 */ _CFFI_OP(_CFFI_OP_NOOP, 6),
 /* 38 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 39 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 40 */ _CFFI_OP(_CFFI_OP_FUNCTION, 232), // engine_status()(engine_context const *, int32_t, void *, uint64_t, char *, size_t)
-/* 41 */ _CFFI_OP(_CFFI_OP_POINTER, 223), // engine_context const *
+/* 40 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(engine_context const *, int32_t, void *, uint64_t, char *, size_t)
+/* 41 */ _CFFI_OP(_CFFI_OP_POINTER, 240), // engine_context const *
 /* 42 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
-/* 43 */ _CFFI_OP(_CFFI_OP_POINTER, 246), // void *
+/* 43 */ _CFFI_OP(_CFFI_OP_POINTER, 263), // void *
 /* 44 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
 /* 45 */ _CFFI_OP(_CFFI_OP_NOOP, 6),
 /* 46 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 47 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 48 */ _CFFI_OP(_CFFI_OP_FUNCTION, 232), // engine_status()(engine_file * *, int, int, char *, size_t)
-/* 49 */ _CFFI_OP(_CFFI_OP_POINTER, 214), // engine_file * *
+/* 48 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(engine_file * *, int, int, char *, size_t)
+/* 49 */ _CFFI_OP(_CFFI_OP_POINTER, 230), // engine_file * *
 /* 50 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7), // int
 /* 51 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 52 */ _CFFI_OP(_CFFI_OP_NOOP, 6),
 /* 53 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 54 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 55 */ _CFFI_OP(_CFFI_OP_FUNCTION, 232), // engine_status()(engine_file const *, uint64_t, engine_kv *, char *, size_t)
-/* 56 */ _CFFI_OP(_CFFI_OP_POINTER, 226), // engine_file const *
+/* 55 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(engine_file const *, uint64_t, engine_kv *, char *, size_t)
+/* 56 */ _CFFI_OP(_CFFI_OP_POINTER, 243), // engine_file const *
 /* 57 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
-/* 58 */ _CFFI_OP(_CFFI_OP_POINTER, 227), // engine_kv *
+/* 58 */ _CFFI_OP(_CFFI_OP_POINTER, 244), // engine_kv *
 /* 59 */ _CFFI_OP(_CFFI_OP_NOOP, 6),
 /* 60 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 61 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 62 */ _CFFI_OP(_CFFI_OP_FUNCTION, 232), // engine_status()(engine_file const *, uint64_t, engine_tensor *, char *, size_t)
+/* 62 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(engine_file const *, uint64_t, engine_tensor *, char *, size_t)
 /* 63 */ _CFFI_OP(_CFFI_OP_NOOP, 56),
 /* 64 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
-/* 65 */ _CFFI_OP(_CFFI_OP_POINTER, 233), // engine_tensor *
+/* 65 */ _CFFI_OP(_CFFI_OP_POINTER, 250), // engine_tensor *
 /* 66 */ _CFFI_OP(_CFFI_OP_NOOP, 6),
 /* 67 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 68 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 69 */ _CFFI_OP(_CFFI_OP_FUNCTION, 232), // engine_status()(engine_file const *, uint64_t, uint64_t, uint64_t, char const * *, uint64_t *, char *, size_t)
+/* 69 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(engine_file const *, uint64_t, uint64_t, uint64_t, char const * *, uint64_t *, char *, size_t)
 /* 70 */ _CFFI_OP(_CFFI_OP_NOOP, 56),
 /* 71 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
 /* 72 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
@@ -662,7 +662,7 @@ static void *_cffi_types[] = {
 /* 76 */ _CFFI_OP(_CFFI_OP_NOOP, 6),
 /* 77 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 78 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 79 */ _CFFI_OP(_CFFI_OP_FUNCTION, 232), // engine_status()(engine_file const *, uint64_t, uint64_t, uint64_t, float *, char *, size_t)
+/* 79 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(engine_file const *, uint64_t, uint64_t, uint64_t, float *, char *, size_t)
 /* 80 */ _CFFI_OP(_CFFI_OP_NOOP, 56),
 /* 81 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
 /* 82 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
@@ -671,28 +671,28 @@ static void *_cffi_types[] = {
 /* 85 */ _CFFI_OP(_CFFI_OP_NOOP, 6),
 /* 86 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 87 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 88 */ _CFFI_OP(_CFFI_OP_FUNCTION, 232), // engine_status()(engine_model * *, engine_file const *, char *, size_t)
-/* 89 */ _CFFI_OP(_CFFI_OP_POINTER, 217), // engine_model * *
+/* 88 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(engine_model * *, engine_file const *, char *, size_t)
+/* 89 */ _CFFI_OP(_CFFI_OP_POINTER, 233), // engine_model * *
 /* 90 */ _CFFI_OP(_CFFI_OP_NOOP, 56),
 /* 91 */ _CFFI_OP(_CFFI_OP_NOOP, 6),
 /* 92 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 93 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 94 */ _CFFI_OP(_CFFI_OP_FUNCTION, 232), // engine_status()(engine_model const *, engine_model_info *)
+/* 94 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(engine_model const *, engine_model_info *)
 /* 95 */ _CFFI_OP(_CFFI_OP_NOOP, 11),
-/* 96 */ _CFFI_OP(_CFFI_OP_POINTER, 229), // engine_model_info *
+/* 96 */ _CFFI_OP(_CFFI_OP_POINTER, 246), // engine_model_info *
 /* 97 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 98 */ _CFFI_OP(_CFFI_OP_FUNCTION, 232), // engine_status()(engine_vocab * *, engine_file const *, char *, size_t)
-/* 99 */ _CFFI_OP(_CFFI_OP_POINTER, 220), // engine_vocab * *
+/* 98 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(engine_vocab * *, engine_file const *, char *, size_t)
+/* 99 */ _CFFI_OP(_CFFI_OP_POINTER, 236), // engine_vocab * *
 /* 100 */ _CFFI_OP(_CFFI_OP_NOOP, 56),
 /* 101 */ _CFFI_OP(_CFFI_OP_NOOP, 6),
 /* 102 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 103 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 104 */ _CFFI_OP(_CFFI_OP_FUNCTION, 232), // engine_status()(engine_vocab const *, char const *, uint64_t, uint32_t, engine_span const *, uint64_t, int32_t *, uint64_t, uint64_t *, char *, size_t)
-/* 105 */ _CFFI_OP(_CFFI_OP_POINTER, 234), // engine_vocab const *
-/* 106 */ _CFFI_OP(_CFFI_OP_POINTER, 222), // char const *
+/* 104 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(engine_vocab const *, char const *, uint64_t, uint32_t, engine_span const *, uint64_t, int32_t *, uint64_t, uint64_t *, char *, size_t)
+/* 105 */ _CFFI_OP(_CFFI_OP_POINTER, 251), // engine_vocab const *
+/* 106 */ _CFFI_OP(_CFFI_OP_POINTER, 238), // char const *
 /* 107 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
 /* 108 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22), // uint32_t
-/* 109 */ _CFFI_OP(_CFFI_OP_POINTER, 231), // engine_span const *
+/* 109 */ _CFFI_OP(_CFFI_OP_POINTER, 248), // engine_span const *
 /* 110 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
 /* 111 */ _CFFI_OP(_CFFI_OP_POINTER, 1), // int32_t *
 /* 112 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
@@ -700,11 +700,11 @@ static void *_cffi_types[] = {
 /* 114 */ _CFFI_OP(_CFFI_OP_NOOP, 6),
 /* 115 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 116 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 117 */ _CFFI_OP(_CFFI_OP_FUNCTION, 232), // engine_status()(engine_vocab const *, engine_vocab_info *)
+/* 117 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(engine_vocab const *, engine_vocab_info *)
 /* 118 */ _CFFI_OP(_CFFI_OP_NOOP, 105),
-/* 119 */ _CFFI_OP(_CFFI_OP_POINTER, 235), // engine_vocab_info *
+/* 119 */ _CFFI_OP(_CFFI_OP_POINTER, 252), // engine_vocab_info *
 /* 120 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 121 */ _CFFI_OP(_CFFI_OP_FUNCTION, 232), // engine_status()(engine_vocab const *, int32_t, char const * *, uint64_t *, char *, size_t)
+/* 121 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(engine_vocab const *, int32_t, char const * *, uint64_t *, char *, size_t)
 /* 122 */ _CFFI_OP(_CFFI_OP_NOOP, 105),
 /* 123 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
 /* 124 */ _CFFI_OP(_CFFI_OP_NOOP, 74),
@@ -712,7 +712,7 @@ static void *_cffi_types[] = {
 /* 126 */ _CFFI_OP(_CFFI_OP_NOOP, 6),
 /* 127 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 128 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 129 */ _CFFI_OP(_CFFI_OP_FUNCTION, 232), // engine_status()(engine_vocab const *, int32_t, int, char const * *, uint64_t *, char *, size_t)
+/* 129 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(engine_vocab const *, int32_t, int, char const * *, uint64_t *, char *, size_t)
 /* 130 */ _CFFI_OP(_CFFI_OP_NOOP, 105),
 /* 131 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
 /* 132 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
@@ -721,10 +721,10 @@ static void *_cffi_types[] = {
 /* 135 */ _CFFI_OP(_CFFI_OP_NOOP, 6),
 /* 136 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 137 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 138 */ _CFFI_OP(_CFFI_OP_FUNCTION, 232), // engine_status()(float const *, int32_t, engine_sampler_options const *, int32_t const *, int32_t, uint64_t, int32_t *, char *, size_t)
-/* 139 */ _CFFI_OP(_CFFI_OP_POINTER, 242), // float const *
+/* 138 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(float const *, int32_t, engine_sampler_options const *, int32_t const *, int32_t, uint64_t, int32_t *, char *, size_t)
+/* 139 */ _CFFI_OP(_CFFI_OP_POINTER, 259), // float const *
 /* 140 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
-/* 141 */ _CFFI_OP(_CFFI_OP_POINTER, 230), // engine_sampler_options const *
+/* 141 */ _CFFI_OP(_CFFI_OP_POINTER, 247), // engine_sampler_options const *
 /* 142 */ _CFFI_OP(_CFFI_OP_POINTER, 1), // int32_t const *
 /* 143 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
 /* 144 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
@@ -732,14 +732,14 @@ static void *_cffi_types[] = {
 /* 146 */ _CFFI_OP(_CFFI_OP_NOOP, 6),
 /* 147 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 148 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 149 */ _CFFI_OP(_CFFI_OP_FUNCTION, 232), // engine_status()(float const *, int32_t, float *, char *, size_t)
+/* 149 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(float const *, int32_t, float *, char *, size_t)
 /* 150 */ _CFFI_OP(_CFFI_OP_NOOP, 139),
 /* 151 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
 /* 152 */ _CFFI_OP(_CFFI_OP_NOOP, 20),
 /* 153 */ _CFFI_OP(_CFFI_OP_NOOP, 6),
 /* 154 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 155 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 156 */ _CFFI_OP(_CFFI_OP_FUNCTION, 232), // engine_status()(float const *, int32_t, int32_t, int32_t *, char *, size_t)
+/* 156 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(float const *, int32_t, int32_t, int32_t *, char *, size_t)
 /* 157 */ _CFFI_OP(_CFFI_OP_NOOP, 139),
 /* 158 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
 /* 159 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
@@ -747,89 +747,106 @@ static void *_cffi_types[] = {
 /* 161 */ _CFFI_OP(_CFFI_OP_NOOP, 6),
 /* 162 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 163 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 164 */ _CFFI_OP(_CFFI_OP_FUNCTION, 232), // engine_status()(int32_t, void const *, uint64_t, uint64_t, float *, char *, size_t)
+/* 164 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(int32_t, int32_t, double *, char const * *, char *, size_t)
 /* 165 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
-/* 166 */ _CFFI_OP(_CFFI_OP_NOOP, 35),
-/* 167 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
-/* 168 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
-/* 169 */ _CFFI_OP(_CFFI_OP_NOOP, 20),
-/* 170 */ _CFFI_OP(_CFFI_OP_NOOP, 6),
-/* 171 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 172 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 173 */ _CFFI_OP(_CFFI_OP_FUNCTION, 50), // int()(engine_vocab const *, int32_t)
-/* 174 */ _CFFI_OP(_CFFI_OP_NOOP, 105),
-/* 175 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
-/* 176 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 177 */ _CFFI_OP(_CFFI_OP_FUNCTION, 1), // int32_t()(engine_context const *, int32_t)
-/* 178 */ _CFFI_OP(_CFFI_OP_NOOP, 41),
-/* 179 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
+/* 166 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
+/* 167 */ _CFFI_OP(_CFFI_OP_POINTER, 239), // double *
+/* 168 */ _CFFI_OP(_CFFI_OP_NOOP, 74),
+/* 169 */ _CFFI_OP(_CFFI_OP_NOOP, 6),
+/* 170 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 171 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 172 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(int32_t, void const *, uint64_t, uint64_t, float *, char *, size_t)
+/* 173 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
+/* 174 */ _CFFI_OP(_CFFI_OP_NOOP, 35),
+/* 175 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
+/* 176 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
+/* 177 */ _CFFI_OP(_CFFI_OP_NOOP, 20),
+/* 178 */ _CFFI_OP(_CFFI_OP_NOOP, 6),
+/* 179 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 180 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 181 */ _CFFI_OP(_CFFI_OP_FUNCTION, 1), // int32_t()(engine_vocab const *, int32_t)
-/* 182 */ _CFFI_OP(_CFFI_OP_NOOP, 105),
+/* 181 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(uint64_t, int32_t, int32_t, double *, char *, size_t)
+/* 182 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
 /* 183 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
-/* 184 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 185 */ _CFFI_OP(_CFFI_OP_FUNCTION, 243), // int64_t()(engine_file const *, char const *, uint64_t)
-/* 186 */ _CFFI_OP(_CFFI_OP_NOOP, 56),
-/* 187 */ _CFFI_OP(_CFFI_OP_NOOP, 106),
-/* 188 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
-/* 189 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 190 */ _CFFI_OP(_CFFI_OP_FUNCTION, 108), // uint32_t()(engine_file const *)
-/* 191 */ _CFFI_OP(_CFFI_OP_NOOP, 56),
+/* 184 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
+/* 185 */ _CFFI_OP(_CFFI_OP_NOOP, 167),
+/* 186 */ _CFFI_OP(_CFFI_OP_NOOP, 6),
+/* 187 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 188 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 189 */ _CFFI_OP(_CFFI_OP_FUNCTION, 50), // int()(engine_vocab const *, int32_t)
+/* 190 */ _CFFI_OP(_CFFI_OP_NOOP, 105),
+/* 191 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
 /* 192 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 193 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // uint64_t()(engine_context const *)
+/* 193 */ _CFFI_OP(_CFFI_OP_FUNCTION, 1), // int32_t()(engine_context const *, int32_t)
 /* 194 */ _CFFI_OP(_CFFI_OP_NOOP, 41),
-/* 195 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 196 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // uint64_t()(engine_context const *, int32_t)
-/* 197 */ _CFFI_OP(_CFFI_OP_NOOP, 41),
-/* 198 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
-/* 199 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 200 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // uint64_t()(engine_file const *)
-/* 201 */ _CFFI_OP(_CFFI_OP_NOOP, 56),
-/* 202 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 203 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // uint64_t()(int32_t)
-/* 204 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
+/* 195 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
+/* 196 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 197 */ _CFFI_OP(_CFFI_OP_FUNCTION, 1), // int32_t()(engine_vocab const *, int32_t)
+/* 198 */ _CFFI_OP(_CFFI_OP_NOOP, 105),
+/* 199 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
+/* 200 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 201 */ _CFFI_OP(_CFFI_OP_FUNCTION, 260), // int64_t()(engine_file const *, char const *, uint64_t)
+/* 202 */ _CFFI_OP(_CFFI_OP_NOOP, 56),
+/* 203 */ _CFFI_OP(_CFFI_OP_NOOP, 106),
+/* 204 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
 /* 205 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 206 */ _CFFI_OP(_CFFI_OP_FUNCTION, 246), // void()(engine_context *)
-/* 207 */ _CFFI_OP(_CFFI_OP_NOOP, 17),
+/* 206 */ _CFFI_OP(_CFFI_OP_FUNCTION, 108), // uint32_t()(engine_file const *)
+/* 207 */ _CFFI_OP(_CFFI_OP_NOOP, 56),
 /* 208 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 209 */ _CFFI_OP(_CFFI_OP_FUNCTION, 246), // void()(engine_context *, int)
-/* 210 */ _CFFI_OP(_CFFI_OP_NOOP, 17),
-/* 211 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 212 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 213 */ _CFFI_OP(_CFFI_OP_FUNCTION, 246), // void()(engine_file *)
-/* 214 */ _CFFI_OP(_CFFI_OP_POINTER, 226), // engine_file *
+/* 209 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // uint64_t()(engine_context const *)
+/* 210 */ _CFFI_OP(_CFFI_OP_NOOP, 41),
+/* 211 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 212 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // uint64_t()(engine_context const *, int32_t)
+/* 213 */ _CFFI_OP(_CFFI_OP_NOOP, 41),
+/* 214 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
 /* 215 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 216 */ _CFFI_OP(_CFFI_OP_FUNCTION, 246), // void()(engine_model *)
-/* 217 */ _CFFI_OP(_CFFI_OP_POINTER, 228), // engine_model *
+/* 216 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // uint64_t()(engine_file const *)
+/* 217 */ _CFFI_OP(_CFFI_OP_NOOP, 56),
 /* 218 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 219 */ _CFFI_OP(_CFFI_OP_FUNCTION, 246), // void()(engine_vocab *)
-/* 220 */ _CFFI_OP(_CFFI_OP_POINTER, 234), // engine_vocab *
+/* 219 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // uint64_t()(int32_t)
+/* 220 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
 /* 221 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 222 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 2), // char
-/* 223 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 0), // engine_context
-/* 224 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 1), // engine_context_options
-/* 225 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 2), // engine_entry
-/* 226 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 3), // engine_file
-/* 227 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 4), // engine_kv
-/* 228 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 5), // engine_model
-/* 229 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 6), // engine_model_info
-/* 230 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 7), // engine_sampler_options
-/* 231 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 8), // engine_span
-/* 232 */ _CFFI_OP(_CFFI_OP_ENUM, 6), // engine_status
-/* 233 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 9), // engine_tensor
-/* 234 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 10), // engine_vocab
-/* 235 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 11), // engine_vocab_info
-/* 236 */ _CFFI_OP(_CFFI_OP_ENUM, 0), // enum $1
-/* 237 */ _CFFI_OP(_CFFI_OP_ENUM, 1), // enum $2
-/* 238 */ _CFFI_OP(_CFFI_OP_ENUM, 2), // enum $3
-/* 239 */ _CFFI_OP(_CFFI_OP_ENUM, 3), // enum $4
-/* 240 */ _CFFI_OP(_CFFI_OP_ENUM, 4), // enum $5
-/* 241 */ _CFFI_OP(_CFFI_OP_ENUM, 5), // enum $6
-/* 242 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 13), // float
-/* 243 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23), // int64_t
-/* 244 */ _CFFI_OP(_CFFI_OP_ARRAY, 21), // uint64_t[4]
-/* 245 */ (_cffi_opcode_t)(4),
-/* 246 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 0), // void
+/* 222 */ _CFFI_OP(_CFFI_OP_FUNCTION, 263), // void()(engine_context *)
+/* 223 */ _CFFI_OP(_CFFI_OP_NOOP, 17),
+/* 224 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 225 */ _CFFI_OP(_CFFI_OP_FUNCTION, 263), // void()(engine_context *, int)
+/* 226 */ _CFFI_OP(_CFFI_OP_NOOP, 17),
+/* 227 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 228 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 229 */ _CFFI_OP(_CFFI_OP_FUNCTION, 263), // void()(engine_file *)
+/* 230 */ _CFFI_OP(_CFFI_OP_POINTER, 243), // engine_file *
+/* 231 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 232 */ _CFFI_OP(_CFFI_OP_FUNCTION, 263), // void()(engine_model *)
+/* 233 */ _CFFI_OP(_CFFI_OP_POINTER, 245), // engine_model *
+/* 234 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 235 */ _CFFI_OP(_CFFI_OP_FUNCTION, 263), // void()(engine_vocab *)
+/* 236 */ _CFFI_OP(_CFFI_OP_POINTER, 251), // engine_vocab *
+/* 237 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 238 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 2), // char
+/* 239 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 14), // double
+/* 240 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 0), // engine_context
+/* 241 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 1), // engine_context_options
+/* 242 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 2), // engine_entry
+/* 243 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 3), // engine_file
+/* 244 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 4), // engine_kv
+/* 245 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 5), // engine_model
+/* 246 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 6), // engine_model_info
+/* 247 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 7), // engine_sampler_options
+/* 248 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 8), // engine_span
+/* 249 */ _CFFI_OP(_CFFI_OP_ENUM, 6), // engine_status
+/* 250 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 9), // engine_tensor
+/* 251 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 10), // engine_vocab
+/* 252 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 11), // engine_vocab_info
+/* 253 */ _CFFI_OP(_CFFI_OP_ENUM, 0), // enum $1
+/* 254 */ _CFFI_OP(_CFFI_OP_ENUM, 1), // enum $2
+/* 255 */ _CFFI_OP(_CFFI_OP_ENUM, 2), // enum $3
+/* 256 */ _CFFI_OP(_CFFI_OP_ENUM, 3), // enum $4
+/* 257 */ _CFFI_OP(_CFFI_OP_ENUM, 4), // enum $5
+/* 258 */ _CFFI_OP(_CFFI_OP_ENUM, 5), // enum $6
+/* 259 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 13), // float
+/* 260 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23), // int64_t
+/* 261 */ _CFFI_OP(_CFFI_OP_ARRAY, 21), // uint64_t[4]
+/* 262 */ (_cffi_opcode_t)(4),
+/* 263 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 0), // void
 };
 
 static int _cffi_const_ENGINE_GGUF_U8(unsigned long long *o)
@@ -1357,7 +1374,7 @@ _cffi_f_engine_context_new(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(232));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -1445,7 +1462,7 @@ _cffi_f_engine_dequantize(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(232));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -1622,10 +1639,10 @@ _cffi_f_engine_file_free(PyObject *self, PyObject *arg0)
   struct _cffi_freeme_s *large_args_free = NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(214), arg0, (char **)&x0);
+      _cffi_type(230), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (engine_file *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(214), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(230), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1713,7 +1730,7 @@ _cffi_f_engine_file_kv(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(232));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -1850,7 +1867,7 @@ _cffi_f_engine_file_kv_strings(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(232));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -1921,7 +1938,7 @@ _cffi_f_engine_file_open(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(232));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -1997,7 +2014,7 @@ _cffi_f_engine_file_tensor(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(232));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -2123,7 +2140,7 @@ _cffi_f_engine_file_tensor_rows(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(232));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -2263,12 +2280,171 @@ _cffi_f_engine_log_softmax(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(232));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
 #else
 #  define _cffi_f_engine_log_softmax _cffi_d_engine_log_softmax
+#endif
+
+static engine_status _cffi_d_engine_measure_dot(int32_t x0, int32_t x1, double * x2, char const * * x3, char * x4, size_t x5)
+{
+  return engine_measure_dot(x0, x1, x2, x3, x4, x5);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_engine_measure_dot(PyObject *self, PyObject *args)
+{
+  int32_t x0;
+  int32_t x1;
+  double * x2;
+  char const * * x3;
+  char * x4;
+  size_t x5;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  engine_status result;
+  PyObject *pyresult;
+  PyObject *arg0;
+  PyObject *arg1;
+  PyObject *arg2;
+  PyObject *arg3;
+  PyObject *arg4;
+  PyObject *arg5;
+
+  if (!PyArg_UnpackTuple(args, "engine_measure_dot", 6, 6, &arg0, &arg1, &arg2, &arg3, &arg4, &arg5))
+    return NULL;
+
+  x0 = _cffi_to_c_int(arg0, int32_t);
+  if (x0 == (int32_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  x1 = _cffi_to_c_int(arg1, int32_t);
+  if (x1 == (int32_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(167), arg2, (char **)&x2);
+  if (datasize != 0) {
+    x2 = ((size_t)datasize) <= 640 ? (double *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(167), arg2, (char **)&x2,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(74), arg3, (char **)&x3);
+  if (datasize != 0) {
+    x3 = ((size_t)datasize) <= 640 ? (char const * *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(74), arg3, (char **)&x3,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(6), arg4, (char **)&x4);
+  if (datasize != 0) {
+    x4 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(6), arg4, (char **)&x4,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x5 = _cffi_to_c_int(arg5, size_t);
+  if (x5 == (size_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = engine_measure_dot(x0, x1, x2, x3, x4, x5); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_engine_measure_dot _cffi_d_engine_measure_dot
+#endif
+
+static engine_status _cffi_d_engine_measure_read(uint64_t x0, int32_t x1, int32_t x2, double * x3, char * x4, size_t x5)
+{
+  return engine_measure_read(x0, x1, x2, x3, x4, x5);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_engine_measure_read(PyObject *self, PyObject *args)
+{
+  uint64_t x0;
+  int32_t x1;
+  int32_t x2;
+  double * x3;
+  char * x4;
+  size_t x5;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  engine_status result;
+  PyObject *pyresult;
+  PyObject *arg0;
+  PyObject *arg1;
+  PyObject *arg2;
+  PyObject *arg3;
+  PyObject *arg4;
+  PyObject *arg5;
+
+  if (!PyArg_UnpackTuple(args, "engine_measure_read", 6, 6, &arg0, &arg1, &arg2, &arg3, &arg4, &arg5))
+    return NULL;
+
+  x0 = _cffi_to_c_int(arg0, uint64_t);
+  if (x0 == (uint64_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  x1 = _cffi_to_c_int(arg1, int32_t);
+  if (x1 == (int32_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  x2 = _cffi_to_c_int(arg2, int32_t);
+  if (x2 == (int32_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(167), arg3, (char **)&x3);
+  if (datasize != 0) {
+    x3 = ((size_t)datasize) <= 640 ? (double *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(167), arg3, (char **)&x3,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(6), arg4, (char **)&x4);
+  if (datasize != 0) {
+    x4 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(6), arg4, (char **)&x4,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x5 = _cffi_to_c_int(arg5, size_t);
+  if (x5 == (size_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = engine_measure_read(x0, x1, x2, x3, x4, x5); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_engine_measure_read _cffi_d_engine_measure_read
 #endif
 
 static engine_status _cffi_d_engine_model_describe(engine_model const * x0, engine_model_info * x1)
@@ -2316,7 +2492,7 @@ _cffi_f_engine_model_describe(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(232));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -2337,10 +2513,10 @@ _cffi_f_engine_model_free(PyObject *self, PyObject *arg0)
   struct _cffi_freeme_s *large_args_free = NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(217), arg0, (char **)&x0);
+      _cffi_type(233), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (engine_model *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(217), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(233), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2422,7 +2598,7 @@ _cffi_f_engine_model_load(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(232));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -2558,7 +2734,7 @@ _cffi_f_engine_sample(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(232));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -2606,7 +2782,7 @@ _cffi_f_engine_selftest(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(232));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -2677,7 +2853,7 @@ _cffi_f_engine_sequence_fork(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(232));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -2807,7 +2983,7 @@ _cffi_f_engine_sequence_restore(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(232));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -2889,7 +3065,7 @@ _cffi_f_engine_sequence_snapshot(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(232));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -3008,7 +3184,7 @@ _cffi_f_engine_sequence_truncate(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(232));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -3101,7 +3277,7 @@ _cffi_f_engine_step(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(232));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -3194,7 +3370,7 @@ _cffi_f_engine_token_bytes(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(232));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -3377,7 +3553,7 @@ _cffi_f_engine_token_text(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(232));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -3504,7 +3680,7 @@ _cffi_f_engine_tokenize(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(232));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -3612,7 +3788,7 @@ _cffi_f_engine_top(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(232));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -3781,7 +3957,7 @@ _cffi_f_engine_vocab_describe(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(232));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -3802,10 +3978,10 @@ _cffi_f_engine_vocab_free(PyObject *self, PyObject *arg0)
   struct _cffi_freeme_s *large_args_free = NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(220), arg0, (char **)&x0);
+      _cffi_type(236), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (engine_vocab *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(220), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(236), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3887,7 +4063,7 @@ _cffi_f_engine_vocab_open(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(232));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -4062,51 +4238,53 @@ static const struct _cffi_global_s _cffi_globals[] = {
   { "ENGINE_WANT_NONE", (void *)_cffi_const_ENGINE_WANT_NONE, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
   { "engine_build_flags", (void *)_cffi_f_engine_build_flags, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 3), (void *)_cffi_d_engine_build_flags },
   { "engine_compiler", (void *)_cffi_f_engine_compiler, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 3), (void *)_cffi_d_engine_compiler },
-  { "engine_context_cancel", (void *)_cffi_f_engine_context_cancel, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 209), (void *)_cffi_d_engine_context_cancel },
-  { "engine_context_free", (void *)_cffi_f_engine_context_free, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 206), (void *)_cffi_d_engine_context_free },
-  { "engine_context_kv_bytes", (void *)_cffi_f_engine_context_kv_bytes, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 193), (void *)_cffi_d_engine_context_kv_bytes },
+  { "engine_context_cancel", (void *)_cffi_f_engine_context_cancel, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 225), (void *)_cffi_d_engine_context_cancel },
+  { "engine_context_free", (void *)_cffi_f_engine_context_free, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 222), (void *)_cffi_d_engine_context_free },
+  { "engine_context_kv_bytes", (void *)_cffi_f_engine_context_kv_bytes, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 209), (void *)_cffi_d_engine_context_kv_bytes },
   { "engine_context_new", (void *)_cffi_f_engine_context_new, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 9), (void *)_cffi_d_engine_context_new },
-  { "engine_dequantize", (void *)_cffi_f_engine_dequantize, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 164), (void *)_cffi_d_engine_dequantize },
-  { "engine_file_bytes", (void *)_cffi_f_engine_file_bytes, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 200), (void *)_cffi_d_engine_file_bytes },
-  { "engine_file_find_kv", (void *)_cffi_f_engine_file_find_kv, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 185), (void *)_cffi_d_engine_file_find_kv },
-  { "engine_file_find_tensor", (void *)_cffi_f_engine_file_find_tensor, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 185), (void *)_cffi_d_engine_file_find_tensor },
-  { "engine_file_free", (void *)_cffi_f_engine_file_free, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 213), (void *)_cffi_d_engine_file_free },
+  { "engine_dequantize", (void *)_cffi_f_engine_dequantize, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 172), (void *)_cffi_d_engine_dequantize },
+  { "engine_file_bytes", (void *)_cffi_f_engine_file_bytes, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 216), (void *)_cffi_d_engine_file_bytes },
+  { "engine_file_find_kv", (void *)_cffi_f_engine_file_find_kv, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 201), (void *)_cffi_d_engine_file_find_kv },
+  { "engine_file_find_tensor", (void *)_cffi_f_engine_file_find_tensor, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 201), (void *)_cffi_d_engine_file_find_tensor },
+  { "engine_file_free", (void *)_cffi_f_engine_file_free, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 229), (void *)_cffi_d_engine_file_free },
   { "engine_file_kv", (void *)_cffi_f_engine_file_kv, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 55), (void *)_cffi_d_engine_file_kv },
-  { "engine_file_kv_count", (void *)_cffi_f_engine_file_kv_count, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 200), (void *)_cffi_d_engine_file_kv_count },
+  { "engine_file_kv_count", (void *)_cffi_f_engine_file_kv_count, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 216), (void *)_cffi_d_engine_file_kv_count },
   { "engine_file_kv_strings", (void *)_cffi_f_engine_file_kv_strings, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 69), (void *)_cffi_d_engine_file_kv_strings },
   { "engine_file_open", (void *)_cffi_f_engine_file_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 48), (void *)_cffi_d_engine_file_open },
   { "engine_file_tensor", (void *)_cffi_f_engine_file_tensor, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 62), (void *)_cffi_d_engine_file_tensor },
-  { "engine_file_tensor_count", (void *)_cffi_f_engine_file_tensor_count, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 200), (void *)_cffi_d_engine_file_tensor_count },
+  { "engine_file_tensor_count", (void *)_cffi_f_engine_file_tensor_count, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 216), (void *)_cffi_d_engine_file_tensor_count },
   { "engine_file_tensor_rows", (void *)_cffi_f_engine_file_tensor_rows, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 79), (void *)_cffi_d_engine_file_tensor_rows },
-  { "engine_file_version", (void *)_cffi_f_engine_file_version, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 190), (void *)_cffi_d_engine_file_version },
+  { "engine_file_version", (void *)_cffi_f_engine_file_version, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 206), (void *)_cffi_d_engine_file_version },
   { "engine_kernel_set", (void *)_cffi_f_engine_kernel_set, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 3), (void *)_cffi_d_engine_kernel_set },
   { "engine_log_softmax", (void *)_cffi_f_engine_log_softmax, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 149), (void *)_cffi_d_engine_log_softmax },
+  { "engine_measure_dot", (void *)_cffi_f_engine_measure_dot, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 164), (void *)_cffi_d_engine_measure_dot },
+  { "engine_measure_read", (void *)_cffi_f_engine_measure_read, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 181), (void *)_cffi_d_engine_measure_read },
   { "engine_model_describe", (void *)_cffi_f_engine_model_describe, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 94), (void *)_cffi_d_engine_model_describe },
-  { "engine_model_free", (void *)_cffi_f_engine_model_free, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 216), (void *)_cffi_d_engine_model_free },
+  { "engine_model_free", (void *)_cffi_f_engine_model_free, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 232), (void *)_cffi_d_engine_model_free },
   { "engine_model_load", (void *)_cffi_f_engine_model_load, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 88), (void *)_cffi_d_engine_model_load },
   { "engine_numerics", (void *)_cffi_f_engine_numerics, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 3), (void *)_cffi_d_engine_numerics },
   { "engine_sample", (void *)_cffi_f_engine_sample, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 138), (void *)_cffi_d_engine_sample },
   { "engine_selftest", (void *)_cffi_f_engine_selftest, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 5), (void *)_cffi_d_engine_selftest },
   { "engine_sequence_fork", (void *)_cffi_f_engine_sequence_fork, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 25), (void *)_cffi_d_engine_sequence_fork },
-  { "engine_sequence_length", (void *)_cffi_f_engine_sequence_length, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 177), (void *)_cffi_d_engine_sequence_length },
+  { "engine_sequence_length", (void *)_cffi_f_engine_sequence_length, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 193), (void *)_cffi_d_engine_sequence_length },
   { "engine_sequence_restore", (void *)_cffi_f_engine_sequence_restore, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 32), (void *)_cffi_d_engine_sequence_restore },
   { "engine_sequence_snapshot", (void *)_cffi_f_engine_sequence_snapshot, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 40), (void *)_cffi_d_engine_sequence_snapshot },
-  { "engine_sequence_snapshot_bytes", (void *)_cffi_f_engine_sequence_snapshot_bytes, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 196), (void *)_cffi_d_engine_sequence_snapshot_bytes },
+  { "engine_sequence_snapshot_bytes", (void *)_cffi_f_engine_sequence_snapshot_bytes, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 212), (void *)_cffi_d_engine_sequence_snapshot_bytes },
   { "engine_sequence_truncate", (void *)_cffi_f_engine_sequence_truncate, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 25), (void *)_cffi_d_engine_sequence_truncate },
   { "engine_step", (void *)_cffi_f_engine_step, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 16), (void *)_cffi_d_engine_step },
   { "engine_token_bytes", (void *)_cffi_f_engine_token_bytes, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 129), (void *)_cffi_d_engine_token_bytes },
-  { "engine_token_is_end", (void *)_cffi_f_engine_token_is_end, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 173), (void *)_cffi_d_engine_token_is_end },
-  { "engine_token_kind", (void *)_cffi_f_engine_token_kind, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 181), (void *)_cffi_d_engine_token_kind },
+  { "engine_token_is_end", (void *)_cffi_f_engine_token_is_end, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 189), (void *)_cffi_d_engine_token_is_end },
+  { "engine_token_kind", (void *)_cffi_f_engine_token_kind, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 197), (void *)_cffi_d_engine_token_kind },
   { "engine_token_text", (void *)_cffi_f_engine_token_text, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 121), (void *)_cffi_d_engine_token_text },
   { "engine_tokenize", (void *)_cffi_f_engine_tokenize, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 104), (void *)_cffi_d_engine_tokenize },
   { "engine_tokenizer_revision", (void *)_cffi_f_engine_tokenizer_revision, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 3), (void *)_cffi_d_engine_tokenizer_revision },
   { "engine_top", (void *)_cffi_f_engine_top, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 156), (void *)_cffi_d_engine_top },
-  { "engine_type_block_bytes", (void *)_cffi_f_engine_type_block_bytes, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 203), (void *)_cffi_d_engine_type_block_bytes },
-  { "engine_type_block_items", (void *)_cffi_f_engine_type_block_items, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 203), (void *)_cffi_d_engine_type_block_items },
+  { "engine_type_block_bytes", (void *)_cffi_f_engine_type_block_bytes, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 219), (void *)_cffi_d_engine_type_block_bytes },
+  { "engine_type_block_items", (void *)_cffi_f_engine_type_block_items, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 219), (void *)_cffi_d_engine_type_block_items },
   { "engine_type_name", (void *)_cffi_f_engine_type_name, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 0), (void *)_cffi_d_engine_type_name },
   { "engine_version", (void *)_cffi_f_engine_version, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 3), (void *)_cffi_d_engine_version },
   { "engine_vocab_describe", (void *)_cffi_f_engine_vocab_describe, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 117), (void *)_cffi_d_engine_vocab_describe },
-  { "engine_vocab_free", (void *)_cffi_f_engine_vocab_free, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 219), (void *)_cffi_d_engine_vocab_free },
+  { "engine_vocab_free", (void *)_cffi_f_engine_vocab_free, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 235), (void *)_cffi_d_engine_vocab_free },
   { "engine_vocab_open", (void *)_cffi_f_engine_vocab_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 98), (void *)_cffi_d_engine_vocab_open },
 };
 
@@ -4206,25 +4384,25 @@ static const struct _cffi_field_s _cffi_fields[] = {
                      _CFFI_OP(_CFFI_OP_NOOP, 21) },
   { "temperature", offsetof(engine_sampler_options, temperature),
                    sizeof(((engine_sampler_options *)0)->temperature),
-                   _CFFI_OP(_CFFI_OP_NOOP, 242) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 259) },
   { "top_k", offsetof(engine_sampler_options, top_k),
              sizeof(((engine_sampler_options *)0)->top_k),
              _CFFI_OP(_CFFI_OP_NOOP, 1) },
   { "top_p", offsetof(engine_sampler_options, top_p),
              sizeof(((engine_sampler_options *)0)->top_p),
-             _CFFI_OP(_CFFI_OP_NOOP, 242) },
+             _CFFI_OP(_CFFI_OP_NOOP, 259) },
   { "min_p", offsetof(engine_sampler_options, min_p),
              sizeof(((engine_sampler_options *)0)->min_p),
-             _CFFI_OP(_CFFI_OP_NOOP, 242) },
+             _CFFI_OP(_CFFI_OP_NOOP, 259) },
   { "repeat_penalty", offsetof(engine_sampler_options, repeat_penalty),
                       sizeof(((engine_sampler_options *)0)->repeat_penalty),
-                      _CFFI_OP(_CFFI_OP_NOOP, 242) },
+                      _CFFI_OP(_CFFI_OP_NOOP, 259) },
   { "frequency_penalty", offsetof(engine_sampler_options, frequency_penalty),
                          sizeof(((engine_sampler_options *)0)->frequency_penalty),
-                         _CFFI_OP(_CFFI_OP_NOOP, 242) },
+                         _CFFI_OP(_CFFI_OP_NOOP, 259) },
   { "presence_penalty", offsetof(engine_sampler_options, presence_penalty),
                         sizeof(((engine_sampler_options *)0)->presence_penalty),
-                        _CFFI_OP(_CFFI_OP_NOOP, 242) },
+                        _CFFI_OP(_CFFI_OP_NOOP, 259) },
   { "seed", offsetof(engine_sampler_options, seed),
             sizeof(((engine_sampler_options *)0)->seed),
             _CFFI_OP(_CFFI_OP_NOOP, 21) },
@@ -4248,7 +4426,7 @@ static const struct _cffi_field_s _cffi_fields[] = {
               _CFFI_OP(_CFFI_OP_NOOP, 1) },
   { "dims", offsetof(engine_tensor, dims),
             sizeof(((engine_tensor *)0)->dims),
-            _CFFI_OP(_CFFI_OP_NOOP, 244) },
+            _CFFI_OP(_CFFI_OP_NOOP, 261) },
   { "offset", offsetof(engine_tensor, offset),
               sizeof(((engine_tensor *)0)->offset),
               _CFFI_OP(_CFFI_OP_NOOP, 21) },
@@ -4294,66 +4472,66 @@ static const struct _cffi_field_s _cffi_fields[] = {
 };
 
 static const struct _cffi_struct_union_s _cffi_struct_unions[] = {
-  { "engine_context", 223, _CFFI_F_OPAQUE,
+  { "engine_context", 240, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "engine_context_options", 224, _CFFI_F_CHECK_FIELDS,
+  { "engine_context_options", 241, _CFFI_F_CHECK_FIELDS,
     sizeof(engine_context_options), offsetof(struct _cffi_align__engine_context_options, y), 0, 6 },
-  { "engine_entry", 225, _CFFI_F_CHECK_FIELDS,
+  { "engine_entry", 242, _CFFI_F_CHECK_FIELDS,
     sizeof(engine_entry), offsetof(struct _cffi_align__engine_entry, y), 6, 5 },
-  { "engine_file", 226, _CFFI_F_OPAQUE,
+  { "engine_file", 243, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "engine_kv", 227, _CFFI_F_CHECK_FIELDS,
+  { "engine_kv", 244, _CFFI_F_CHECK_FIELDS,
     sizeof(engine_kv), offsetof(struct _cffi_align__engine_kv, y), 11, 8 },
-  { "engine_model", 228, _CFFI_F_OPAQUE,
+  { "engine_model", 245, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "engine_model_info", 229, _CFFI_F_CHECK_FIELDS,
+  { "engine_model_info", 246, _CFFI_F_CHECK_FIELDS,
     sizeof(engine_model_info), offsetof(struct _cffi_align__engine_model_info, y), 19, 12 },
-  { "engine_sampler_options", 230, _CFFI_F_CHECK_FIELDS,
+  { "engine_sampler_options", 247, _CFFI_F_CHECK_FIELDS,
     sizeof(engine_sampler_options), offsetof(struct _cffi_align__engine_sampler_options, y), 31, 8 },
-  { "engine_span", 231, _CFFI_F_CHECK_FIELDS,
+  { "engine_span", 248, _CFFI_F_CHECK_FIELDS,
     sizeof(engine_span), offsetof(struct _cffi_align__engine_span, y), 39, 2 },
-  { "engine_tensor", 233, _CFFI_F_CHECK_FIELDS,
+  { "engine_tensor", 250, _CFFI_F_CHECK_FIELDS,
     sizeof(engine_tensor), offsetof(struct _cffi_align__engine_tensor, y), 41, 7 },
-  { "engine_vocab", 234, _CFFI_F_OPAQUE,
+  { "engine_vocab", 251, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "engine_vocab_info", 235, _CFFI_F_CHECK_FIELDS,
+  { "engine_vocab_info", 252, _CFFI_F_CHECK_FIELDS,
     sizeof(engine_vocab_info), offsetof(struct _cffi_align__engine_vocab_info, y), 48, 12 },
 };
 
 static const struct _cffi_enum_s _cffi_enums[] = {
-  { "$1", 236, _cffi_prim_int(4, 0),
+  { "$1", 253, _cffi_prim_int(4, 0),
     "ENGINE_GGUF_U8,ENGINE_GGUF_I8,ENGINE_GGUF_U16,ENGINE_GGUF_I16,ENGINE_GGUF_U32,ENGINE_GGUF_I32,ENGINE_GGUF_F32,"
     "ENGINE_GGUF_BOOL,ENGINE_GGUF_STRING,ENGINE_GGUF_ARRAY,ENGINE_GGUF_U64,ENGINE_GGUF_I64,ENGINE_GGUF_F64" },
-  { "$2", 237, _cffi_prim_int(4, 0),
+  { "$2", 254, _cffi_prim_int(4, 0),
     "ENGINE_TOKENIZE_SPECIAL,ENGINE_TOKENIZE_BOS_EOS" },
-  { "$3", 238, _cffi_prim_int(4, 0),
+  { "$3", 255, _cffi_prim_int(4, 0),
     "ENGINE_TOKEN_NORMAL,ENGINE_TOKEN_UNKNOWN,ENGINE_TOKEN_CONTROL,ENGINE_TOKEN_USER_DEFINED,ENGINE_TOKEN_UNUSED,"
     "ENGINE_TOKEN_BYTE" },
-  { "$4", 239, _cffi_prim_int(4, 0),
+  { "$4", 256, _cffi_prim_int(4, 0),
     "ENGINE_ACTIVATIONS_WIDE,ENGINE_ACTIVATIONS_INT8,ENGINE_ACTIVATIONS_F32" },
-  { "$5", 240, _cffi_prim_int(4, 0),
+  { "$5", 257, _cffi_prim_int(4, 0),
     "ENGINE_KV_F16,ENGINE_KV_F32,ENGINE_KV_Q8" },
-  { "$6", 241, _cffi_prim_int(4, 0),
+  { "$6", 258, _cffi_prim_int(4, 0),
     "ENGINE_WANT_NONE,ENGINE_WANT_LOGITS,ENGINE_WANT_HIDDEN" },
-  { "engine_status", 232, _cffi_prim_int(sizeof(engine_status), ((engine_status)-1) <= 0),
+  { "engine_status", 249, _cffi_prim_int(sizeof(engine_status), ((engine_status)-1) <= 0),
     "ENGINE_OK,ENGINE_EINVAL,ENGINE_EIO,ENGINE_EFORMAT,ENGINE_EUNSUPPORTED,ENGINE_ENOMEM,ENGINE_ECONTEXT,ENGINE_ENONFINITE,"
     "ENGINE_ECANCELLED,ENGINE_ESELFTEST" },
 };
 
 static const struct _cffi_typename_s _cffi_typenames[] = {
-  { "engine_context", 223 },
-  { "engine_context_options", 224 },
-  { "engine_entry", 225 },
-  { "engine_file", 226 },
-  { "engine_kv", 227 },
-  { "engine_model", 228 },
-  { "engine_model_info", 229 },
-  { "engine_sampler_options", 230 },
-  { "engine_span", 231 },
-  { "engine_status", 232 },
-  { "engine_tensor", 233 },
-  { "engine_vocab", 234 },
-  { "engine_vocab_info", 235 },
+  { "engine_context", 240 },
+  { "engine_context_options", 241 },
+  { "engine_entry", 242 },
+  { "engine_file", 243 },
+  { "engine_kv", 244 },
+  { "engine_model", 245 },
+  { "engine_model_info", 246 },
+  { "engine_sampler_options", 247 },
+  { "engine_span", 248 },
+  { "engine_status", 249 },
+  { "engine_tensor", 250 },
+  { "engine_vocab", 251 },
+  { "engine_vocab_info", 252 },
 };
 
 static const struct _cffi_type_context_s _cffi_type_context = {
@@ -4363,12 +4541,12 @@ static const struct _cffi_type_context_s _cffi_type_context = {
   _cffi_struct_unions,
   _cffi_enums,
   _cffi_typenames,
-  88,  /* num_globals */
+  90,  /* num_globals */
   12,  /* num_struct_unions */
   7,  /* num_enums */
   13,  /* num_typenames */
   NULL,  /* no includes */
-  247,  /* num_types */
+  264,  /* num_types */
   0,  /* flags */
 };
 

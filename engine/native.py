@@ -634,6 +634,20 @@ def build() -> Build:
     )
 
 
+def measure_read(size: int, threads: int, repetitions: int) -> float:
+    """Bytes per second that a plain loop reads from memory; ``size`` is a multiple of 4096."""
+    out = ffi.new("double *")
+    _call(lib.engine_measure_read, size, _int32(threads, "threads"), _int32(repetitions, "repetitions"), out)
+    return float(out[0])
+
+
+def measure_dot(threads: int, repetitions: int) -> tuple[float, str]:
+    """int8 products per second in registers, and the instruction that makes them."""
+    out, name = ffi.new("double *"), ffi.new("const char **")
+    _call(lib.engine_measure_dot, _int32(threads, "threads"), _int32(repetitions, "repetitions"), out, name)
+    return float(out[0]), _c_text(name[0])
+
+
 def library_path() -> str:
     """Path of the extension module's file, for hashing."""
     from engine import _engine

@@ -265,4 +265,16 @@ engine_status engine_log_softmax(const float *logits, int32_t vocab, float *out,
 /* The n best ids, value descending, id ascending. */
 engine_status engine_top(const float *values, int32_t vocab, int32_t n, int32_t *ids, char *err, size_t errlen);
 
+/* ---- The machine's limits ------------------------------------------------------------------- */
+
+/* Best of so many repetitions, over so many threads; what kernels are judged against. Memory is
+ * read in one plain loop over bytes (a multiple of 4096) that are distinct and filled by the call:
+ * take several times the last cache. */
+engine_status engine_measure_read(uint64_t bytes, int32_t threads, int32_t repetitions, double *bytes_per_s,
+                                  char *err, size_t errlen);
+/* int8 products, accumulated in registers alone, by the instruction (a static name) that the kernel
+ * set in use lives on; for the reference sets by the fastest that this machine has. */
+engine_status engine_measure_dot(int32_t threads, int32_t repetitions, double *macs_per_s, const char **instruction,
+                                 char *err, size_t errlen);
+
 #endif
