@@ -4082,6 +4082,7 @@ static void _cffi_checkfld__engine_context_options(engine_context_options *p)
   (void)((p->sequences) | 0);  /* check that 'engine_context_options.sequences' is an integer */
   (void)((p->threads) | 0);  /* check that 'engine_context_options.threads' is an integer */
   (void)((p->batch) | 0);  /* check that 'engine_context_options.batch' is an integer */
+  (void)((p->no_repack) | 0);  /* check that 'engine_context_options.no_repack' is an integer */
 }
 struct _cffi_align__engine_context_options { char x; engine_context_options y; };
 
@@ -4307,6 +4308,9 @@ static const struct _cffi_field_s _cffi_fields[] = {
   { "batch", offsetof(engine_context_options, batch),
              sizeof(((engine_context_options *)0)->batch),
              _CFFI_OP(_CFFI_OP_NOOP, 1) },
+  { "no_repack", offsetof(engine_context_options, no_repack),
+                 sizeof(((engine_context_options *)0)->no_repack),
+                 _CFFI_OP(_CFFI_OP_NOOP, 1) },
   { "seq", offsetof(engine_entry, seq),
            sizeof(((engine_entry *)0)->seq),
            _CFFI_OP(_CFFI_OP_NOOP, 1) },
@@ -4475,27 +4479,27 @@ static const struct _cffi_struct_union_s _cffi_struct_unions[] = {
   { "engine_context", 240, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
   { "engine_context_options", 241, _CFFI_F_CHECK_FIELDS,
-    sizeof(engine_context_options), offsetof(struct _cffi_align__engine_context_options, y), 0, 6 },
+    sizeof(engine_context_options), offsetof(struct _cffi_align__engine_context_options, y), 0, 7 },
   { "engine_entry", 242, _CFFI_F_CHECK_FIELDS,
-    sizeof(engine_entry), offsetof(struct _cffi_align__engine_entry, y), 6, 5 },
+    sizeof(engine_entry), offsetof(struct _cffi_align__engine_entry, y), 7, 5 },
   { "engine_file", 243, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
   { "engine_kv", 244, _CFFI_F_CHECK_FIELDS,
-    sizeof(engine_kv), offsetof(struct _cffi_align__engine_kv, y), 11, 8 },
+    sizeof(engine_kv), offsetof(struct _cffi_align__engine_kv, y), 12, 8 },
   { "engine_model", 245, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
   { "engine_model_info", 246, _CFFI_F_CHECK_FIELDS,
-    sizeof(engine_model_info), offsetof(struct _cffi_align__engine_model_info, y), 19, 12 },
+    sizeof(engine_model_info), offsetof(struct _cffi_align__engine_model_info, y), 20, 12 },
   { "engine_sampler_options", 247, _CFFI_F_CHECK_FIELDS,
-    sizeof(engine_sampler_options), offsetof(struct _cffi_align__engine_sampler_options, y), 31, 8 },
+    sizeof(engine_sampler_options), offsetof(struct _cffi_align__engine_sampler_options, y), 32, 8 },
   { "engine_span", 248, _CFFI_F_CHECK_FIELDS,
-    sizeof(engine_span), offsetof(struct _cffi_align__engine_span, y), 39, 2 },
+    sizeof(engine_span), offsetof(struct _cffi_align__engine_span, y), 40, 2 },
   { "engine_tensor", 250, _CFFI_F_CHECK_FIELDS,
-    sizeof(engine_tensor), offsetof(struct _cffi_align__engine_tensor, y), 41, 7 },
+    sizeof(engine_tensor), offsetof(struct _cffi_align__engine_tensor, y), 42, 7 },
   { "engine_vocab", 251, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
   { "engine_vocab_info", 252, _CFFI_F_CHECK_FIELDS,
-    sizeof(engine_vocab_info), offsetof(struct _cffi_align__engine_vocab_info, y), 48, 12 },
+    sizeof(engine_vocab_info), offsetof(struct _cffi_align__engine_vocab_info, y), 49, 12 },
 };
 
 static const struct _cffi_enum_s _cffi_enums[] = {

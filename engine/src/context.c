@@ -48,6 +48,7 @@ static engine_status check_options(const engine_model *m, const engine_context_o
         {"sequences", o->sequences, 1, MAX_SEQUENCES},
         {"threads", o->threads, 1, MAX_THREADS},
         {"batch", o->batch, 1, MAX_BATCH},
+        {"no_repack", o->no_repack, 0, 1},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         engine_status status = check_range(rows[i].what, rows[i].value, rows[i].low, rows[i].high, err, errlen);
@@ -65,7 +66,7 @@ static engine_status build(engine_context *c, char *err, size_t errlen)
 {
     const engine_context_options *o = &c->options;
     gb_device_options device = {.activations = o->activations, .kv = o->kv, .context_tokens = o->context_tokens,
-                                .threads = o->threads, .batch = o->batch};
+                                .threads = o->threads, .batch = o->batch, .no_repack = o->no_repack};
     engine_status status = c->ops->device_new(&c->device, c->model, &device, err, errlen);
     if (status == ENGINE_OK)
         status = forward_buffers_new(&c->buffers, c->ops, c->device, &c->model->config, o->batch, err, errlen);

@@ -60,11 +60,16 @@ uint16_t gb_f32_to_f16(float f)
     return (uint16_t)(sign | (m + half - 1 + (m >> shift & 1)) >> shift);
 }
 
-static float f16_at(const uint8_t *p)
+static uint16_t u16_at(const uint8_t *p)
 {
     uint16_t h;
     memcpy(&h, p, sizeof h);
-    return gb_f16_to_f32(h);
+    return h;
+}
+
+static float f16_at(const uint8_t *p)
+{
+    return gb_f16_to_f32(u16_at(p));
 }
 
 /* ---- Float types ---------------------------------------------------------------------------- */
@@ -188,6 +193,14 @@ static void q2_k_block32(const void *row, uint64_t b, dtype_block32 *out)
         out->c[i] = (int16_t)two_bits(p + 16, j, i);
 }
 
+/* Scale k of Q3_K's 12 bytes, see there. */
+static int q3_k_scale(const uint8_t *s, int k)
+{
+    int low = s[k % 8] >> (k < 8 ? 0 : 4) & 15;
+    int high = s[8 + k % 4] >> 2 * (k / 4) & 3;
+    return (low | high << 4) - 32;
+}
+
 /* Q3_K, 110 bytes:
  *   0    32 bytes: bit j of byte i is the third bit of value i of block j (0 means minus 4)
  *   32   64 bytes of two-bit codes
@@ -201,10 +214,7 @@ static void q3_k_block32(const void *row, uint64_t b, dtype_block32 *out)
     int j = (int)(b % 8);
     float d = f16_at(p + 108);
     for (int h = 0; h < 2; h++) {
-        int k = 2 * j + h;
-        int low = s[k % 8] >> (k < 8 ? 0 : 4) & 15;
-        int high = s[8 + k % 4] >> 2 * (k / 4) & 3;
-        out->D[h] = d * (float)((low | high << 4) - 32);
+        out->D[h] = d * (float)q3_k_scale(s, 2 * j + h);
         out->M[h] = 0.0f;
     }
     for (int i = 0; i < 32; i++)
@@ -282,6 +292,63 @@ static void q6_k_block32(const void *row, uint64_t b, dtype_block32 *out)
     }
 }
 
+/* ---- Factors as they are stored ---------------------------------------------------------------- */
+
+static inline void own_factors(const void *row, uint64_t b, uint64_t bytes, int has_min, dtype_factors *out)
+{
+    const uint8_t *p = (const uint8_t *)row + bytes * b;
+    *out = (dtype_factors){.d = u16_at(p), .m = has_min ? u16_at(p + 2) : 0, .sc = {1, 1}};
+}
+
+static void q4_0_factors(const void *row, uint64_t b, dtype_factors *out) { own_factors(row, b, 18, 0, out); }
+static void q4_1_factors(const void *row, uint64_t b, dtype_factors *out) { own_factors(row, b, 20, 1, out); }
+static void q5_0_factors(const void *row, uint64_t b, dtype_factors *out) { own_factors(row, b, 22, 0, out); }
+static void q5_1_factors(const void *row, uint64_t b, dtype_factors *out) { own_factors(row, b, 24, 1, out); }
+static void q8_0_factors(const void *row, uint64_t b, dtype_factors *out) { own_factors(row, b, 34, 0, out); }
+
+static void q2_k_factors(const void *row, uint64_t b, dtype_factors *out)
+{
+    const uint8_t *p = (const uint8_t *)row + 84 * (b / 8), *s = p + 2 * (b % 8);
+    *out = (dtype_factors){.d = u16_at(p + 80), .m = u16_at(p + 82)};
+    for (int h = 0; h < 2; h++) {
+        out->sc[h] = (int8_t)(s[h] & 15);
+        out->mn[h] = s[h] >> 4;
+    }
+}
+
+static void q3_k_factors(const void *row, uint64_t b, dtype_factors *out)
+{
+    const uint8_t *p = (const uint8_t *)row + 110 * (b / 8);
+    *out = (dtype_factors){.d = u16_at(p + 108)};
+    for (int h = 0; h < 2; h++)
+        out->sc[h] = (int8_t)q3_k_scale(p + 96, (int)(2 * (b % 8)) + h);
+}
+
+/* Q4_K and Q5_K begin alike. */
+static inline void pair_factors(const uint8_t *p, int j, dtype_factors *out)
+{
+    int sc, mn;
+    scale_min(p + 4, j, &sc, &mn);
+    *out = (dtype_factors){.d = u16_at(p), .m = u16_at(p + 2), .sc = {(int8_t)sc, (int8_t)sc},
+                           .mn = {(uint8_t)mn, (uint8_t)mn}};
+}
+
+static void q4_k_factors(const void *row, uint64_t b, dtype_factors *out)
+{
+    pair_factors((const uint8_t *)row + 144 * (b / 8), (int)(b % 8), out);
+}
+
+static void q5_k_factors(const void *row, uint64_t b, dtype_factors *out)
+{
+    pair_factors((const uint8_t *)row + 176 * (b / 8), (int)(b % 8), out);
+}
+
+static void q6_k_factors(const void *row, uint64_t b, dtype_factors *out)
+{
+    const uint8_t *p = (const uint8_t *)row + 210 * (b / 8), *s = p + 192 + 2 * (b % 8);
+    *out = (dtype_factors){.d = u16_at(p + 208), .sc = {(int8_t)s[0], (int8_t)s[1]}};
+}
+
 /* ---- Dequantising: multiply the canonical block out -------------------------------------- */
 
 /* n values, a multiple of 32, in one product and one sum each: never fused, see
@@ -312,11 +379,11 @@ static void q6_k_dequantise(const void *s, uint64_t n, float *out) { multiply_ou
 
 /* ---- The table ---------------------------------------------------------------------------------- */
 
-#define FLOAT_TYPE(number, name, bytes, fn) {number, name, 1, bytes, 0, 0, 0, fn, NULL}
+#define FLOAT_TYPE(number, name, bytes, fn) {number, name, 1, bytes, 0, 0, 0, fn, NULL, NULL}
 #define QUANT_TYPE(number, name, items, bytes, halves, has_min, fn) \
-    {number, name, items, bytes, 1, halves, has_min, fn##_dequantise, fn##_block32}
+    {number, name, items, bytes, 1, halves, has_min, fn##_dequantise, fn##_block32, fn##_factors}
 /* Types that we do not run: their size is known, so that a file's extents can be checked. */
-#define SIZE_ONLY(number, name, items, bytes) {number, name, items, bytes, 0, 0, 0, NULL, NULL}
+#define SIZE_ONLY(number, name, items, bytes) {number, name, items, bytes, 0, 0, 0, NULL, NULL, NULL}
 
 static const dtype types[] = {
     FLOAT_TYPE(DTYPE_F32, "F32", 4, f32_dequantise),

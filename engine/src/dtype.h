@@ -21,6 +21,13 @@ typedef struct dtype_block32 {
     float M[2];     /* the addend's factor with its sign: +m for Q4_1/Q5_1, -dmin*mn for K types */
 } dtype_block32;
 
+/* The factors of the same block as the file holds them, for repacking. d and m are f16 bits. */
+typedef struct dtype_factors {
+    uint16_t d, m;  /* m: the addend of Q4_1 and Q5_1, dmin of K types; 0 where there is none */
+    int8_t sc[2];   /* D = d * sc; Q3_K's less 32; 1 where a block has a d of its own */
+    uint8_t mn[2];  /* M = -m * mn */
+} dtype_factors;
+
 typedef struct dtype {
     int32_t type;
     const char *name;
@@ -32,6 +39,7 @@ typedef struct dtype {
     void (*dequantise)(const void *src, uint64_t n, float *out);           /* n values, whole blocks */
     /* Block of 32 number b (0-based within the row) of the row at src. NULL for float types. */
     void (*block32)(const void *row, uint64_t b, dtype_block32 *out);
+    void (*factors)(const void *row, uint64_t b, dtype_factors *out);
 } dtype;
 
 const dtype *dtype_find(int32_t type);  /* NULL where it is not one that we run */

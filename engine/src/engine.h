@@ -200,6 +200,9 @@ typedef struct engine_context_options {
     int32_t sequences;        /* how many sequences, ids 0 … sequences-1; 1 and up */
     int32_t threads;          /* workers including the caller; 1 … 256 */
     int32_t batch;            /* rows evaluated together inside a step; 1 … 4096 */
+    int32_t no_repack;        /* 0: the model's weights are copied once into a form that is faster to
+                                 read, and shared by its contexts; 1: this context reads the file's
+                                 bytes, slower, with the same results */
 } engine_context_options;
 
 /* One position to evaluate. Positions of a sequence are contiguous: pos must be the

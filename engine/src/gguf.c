@@ -8,7 +8,7 @@
  *
  * A mapped file that another process cuts short kills this one with SIGBUS at the next read of
  * a lost page: no check can prevent it. Open with use_mmap = 0 where files may change. */
-#define _POSIX_C_SOURCE 200809L
+#define _DEFAULT_SOURCE
 #include "gguf.h"
 
 #include <errno.h>
@@ -710,6 +710,14 @@ void engine_file_free(engine_file *file)
     free(file->kv_by_key);
     free(file->tensor_by_name);
     free(file);
+}
+
+void gguf_release(const engine_file *f, const void *bytes, uint64_t size)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t first = ((uintptr_t)bytes + page - 1) / page * page, end = ((uintptr_t)bytes + size) / page * page;
+    if (f->origin == FROM_MAP && first < end)
+        madvise((void *)first, end - first, MADV_DONTNEED);
 }
 
 /* ---- Access --------------------------------------------------------------------------------------------- */

@@ -14,6 +14,8 @@ int gguf_get_array(const engine_file *f, const char *key, int32_t elem_type, eng
 /* Tensor and its bytes by name; 0 where absent. Data is aligned to the file's alignment (a power
  * of two from 8 to 1 MiB, nearly always 32), or to 4096 where that is less. */
 int gguf_get_tensor(const engine_file *f, const char *name, engine_tensor *out, const void **data);
+/* Tell that these bytes of the file will not be read soon: a map gives their memory back. */
+void gguf_release(const engine_file *f, const void *bytes, uint64_t size);
 /* Open a file that lies in memory; bytes stay the caller's and must outlive it (tests, fuzzing). */
 engine_status gguf_open_memory(engine_file **out, const void *bytes, uint64_t size, char *err, size_t errlen);
 

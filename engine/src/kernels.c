@@ -44,10 +44,16 @@ static int has_avx512(void)
     return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
+
+static int has_avx512_vnni(void)
+{
+    return has_avx512() && __builtin_cpu_supports("avx512vnni");
+}
 #endif
 
 static const recipe recipes[MAX_SETS] = {
 #if defined(__x86_64__)
+    {"avx512-vnni", &gb_kernels_ref_fma, has_avx512_vnni, {gb_rows_avx512, gb_matmul_avx512_vnni}},
     {"avx512", &gb_kernels_ref_fma, has_avx512, {gb_rows_avx512}},
     {"avx2", &gb_kernels_ref_fma, has_avx2, {gb_rows_avx2}},
 #elif defined(__aarch64__)

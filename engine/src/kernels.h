@@ -29,10 +29,21 @@ typedef struct gb_matrix {
     uint64_t row_bytes;
     int64_t k;
     int64_t rows;
+    int32_t number; /* among the matrices of its model */
 } gb_matrix;
+
+typedef struct gb_panels gb_panels; /* a matrix rearranged for vector kernels: panels.h */
+typedef struct gb_acts gb_acts;     /* quantised rows to match */
 
 typedef struct gb_kernels {
     const char *name;
+    /* Products over panels p0 <= p < p1, all rows of x against 16 rows of w each: y is [n][ldy]. The
+     * three are NULL in a set that has none, which multiplies with matmul_int and matmul_f32. */
+    void (*panels_int)(const gb_panels *w, int64_t p0, int64_t p1, const gb_acts *x, float *y, int64_t ldy);
+    void (*panels_f32)(const gb_panels *w, int64_t p0, int64_t p1, const float *x, int64_t n, float *y, int64_t ldy);
+    /* Quantise k values to be row number row of out. 0 where one is not finite. */
+    int (*quantise_row)(const float *x, gb_acts *out, int64_t row);
+    int32_t group[2]; /* rows of a group in gb_acts at most: int8, wide */
     /* Quantise n = 32 m values with codes up to limit (127 or 16319). 0 where one is not finite. */
     int (*quantise)(const float *x, int64_t n, int32_t limit, gb_act32 *out);
     /* y[t][r] for weight rows r0 <= r < r1 and tokens t < n: x is [n][k/32], y is [n][ldy]. */
@@ -83,6 +94,7 @@ extern const gb_kernels gb_kernels_ref; /* portable */
 extern const gb_kernels gb_kernels_ref_fma; /* the portable source, compiled for AVX2 with FMA */
 void gb_rows_avx512(gb_kernels *set);
 void gb_rows_avx2(gb_kernels *set);
+void gb_matmul_avx512_vnni(gb_kernels *set);
 #elif defined(__aarch64__)
 void gb_rows_neon(gb_kernels *set);
 #endif

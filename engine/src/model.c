@@ -8,6 +8,7 @@
 #include "fpenv.h"
 #include "gguf.h"
 #include "mathfn.h"
+#include "repack.h"
 #include "sha256.h"
 #include "status.h"
 
@@ -139,7 +140,8 @@ static engine_status bind_matrix(binder *b, const char *name, int64_t k, int64_t
         return gb_fail(b->err, b->errlen, ENGINE_EFORMAT, "tensor %s: rows of %lld values are not whole %s blocks of %u",
                        name, (long long)k, type->name, type->items);
     uint64_t row_bytes = (uint64_t)k / type->items * type->bytes;
-    *out = (gb_matrix){.type = type, .data = data, .row_bytes = row_bytes, .k = k, .rows = rows};
+    *out = (gb_matrix){.type = type, .data = data, .row_bytes = row_bytes, .k = k, .rows = rows,
+                       .number = b->model->matrices++};
     return ENGINE_OK;
 }
 
@@ -334,6 +336,12 @@ engine_status engine_model_load(engine_model **out, const engine_file *file, cha
     engine_model *m = calloc(1, sizeof *m);
     if (m == NULL)
         return gb_fail(err, errlen, ENGINE_ENOMEM, "out of memory for a model");
+    m->file = file;
+    m->repack = gb_repack_new();
+    if (m->repack == NULL) {
+        engine_model_free(m);
+        return gb_fail(err, errlen, ENGINE_ENOMEM, "out of memory for a model");
+    }
     gb_fpenv saved = gb_fpenv_enter();
     binder b = {.model = m, .file = file, .err = err, .errlen = errlen};
     status = arch_read(&m->config, file, err, errlen);
@@ -363,6 +371,7 @@ void engine_model_free(engine_model *m)
         for (size_t j = 0; j < sizeof layer_rows / sizeof *layer_rows; j++)
             if (layer_rows[j].out < 0)
                 free(*(float **)(void *)((char *)&m->layers[i] + layer_rows[j].field));
+    gb_repack_free(m->repack);
     free(m->layers);
     free(m->output_norm);
     free(m->rope_inverse[0]);

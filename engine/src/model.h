@@ -5,6 +5,8 @@
 #include "arch.h"
 #include "kernels.h"
 
+typedef struct gb_repack gb_repack; /* repack.h */
+
 typedef struct model_layer {
     gb_matrix q, k, v, o;           /* [heads key_dim | kv_heads key_dim | kv_heads value_dim][width], [width][heads value_dim] */
     gb_matrix gate, up, down;       /* [ffn][width], [ffn][width], [width][ffn] */
@@ -15,6 +17,8 @@ typedef struct model_layer {
 } model_layer;
 
 struct engine_model {
+    const engine_file *file; /* borrowed */
+    gb_repack *repack;       /* where backends keep the weights in their own form; shared by contexts */
     arch_config config;
     int32_t vocab;
     gb_matrix embedding; /* [vocab][width] */
@@ -22,6 +26,7 @@ struct engine_model {
     int tied_output;
     float *output_norm;  /* [width] */
     model_layer *layers;
+    int32_t matrices;    /* their numbers are 0 … matrices-1 */
     double *rope_inverse[2]; /* [rope_dims / 2] radians per position: full layers, local layers */
     uint64_t weights_bytes;
     uint8_t fingerprint[32]; /* SHA-256 of config, names, shapes, and the ends of every tensor */

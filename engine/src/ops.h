@@ -18,6 +18,7 @@ typedef struct gb_device_options {
     int32_t context_tokens; /* positions that a sequence may hold */
     int32_t threads;
     int32_t batch; /* rows at most */
+    int32_t no_repack;
 } gb_device_options;
 
 /* One row of the batch. pages is its sequence's table: page i holds positions from 128 i on. */

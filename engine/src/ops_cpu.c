@@ -10,6 +10,7 @@
 
 #include "fpenv.h"
 #include "mathfn.h"
+#include "repack.h"
 #include "status.h"
 #include "threads.h"
 
@@ -28,12 +29,15 @@ struct gb_buffer {
     int64_t rows, width; /* rows in use */
     float *f32;          /* [rows][width] */
     gb_act32 *act;       /* [rows][width / 32]; NULL where never needed */
-    int quantised;       /* act is that of f32 */
+    gb_acts acts;        /* the same for panels; data is NULL where never needed */
+    int64_t first;       /* act and acts begin at this row */
+    int64_t quantised;   /* rows from it on that they hold now */
 };
 
 struct gb_device {
     const engine_model *model;
     const gb_kernels *kernels;
+    const gb_repack *repack; /* NULL where products read the file's bytes */
     threads *pool;
     gb_device_options options;
     int32_t limit; /* largest code of a quantised activation */
@@ -141,6 +145,10 @@ static engine_status device_new(gb_device **out, const engine_model *model, cons
     engine_status status = gb_kernels_require(&d->kernels, err, errlen);
     if (status == ENGINE_OK)
         status = threads_new(&d->pool, options->threads, err, errlen);
+    if (status == ENGINE_OK && d->kernels->panels_int != NULL && !options->no_repack) {
+        status = gb_repack_build(model, d->pool, err, errlen);
+        d->repack = model->repack;
+    }
     if (status == ENGINE_OK && !allocate_scratch(d))
         status = gb_fail(err, errlen, ENGINE_ENOMEM, "out of memory for the scratch of %d positions and %d rows",
                          options->context_tokens, options->batch);
@@ -159,6 +167,7 @@ static void buffer_free(gb_device *d, gb_buffer *b)
         return;
     free(b->f32);
     free(b->act);
+    free(b->acts.data);
     free(b);
 }
 
@@ -171,9 +180,14 @@ static gb_buffer *buffer_new(gb_device *d, int64_t rows, int64_t width)
         return NULL;
     b->width = width;
     b->f32 = allocate(values * sizeof(float));
-    if (quantises)
+    if (quantises && d->repack == NULL)
         b->act = allocate(values / GB_BLOCK * sizeof(gb_act32));
-    if (b->f32 == NULL || (quantises && b->act == NULL)) {
+    if (quantises && d->repack != NULL) {
+        int wide = d->options.activations == ENGINE_ACTIVATIONS_WIDE;
+        b->acts = (gb_acts){.k = width, .wide = wide, .group = d->kernels->group[wide]};
+        b->acts.data = allocate(gb_acts_bytes(rows, width, wide));
+    }
+    if (b->f32 == NULL || (quantises && b->act == NULL && b->acts.data == NULL)) {
         buffer_free(d, b);
         return NULL;
     }
@@ -408,12 +422,20 @@ static void gather(gb_device *d, gb_buffer *y, gb_buffer *x, const int32_t *rows
 typedef struct matmul_job {
     gb_device *d;
     const gb_matrix *w;
+    const gb_panels *panels; /* NULL where w is read */
     const float *bias;
-    const float *x;      /* [n][k], or NULL where act is used */
+    const float *x;      /* [n][k], or NULL where act or acts is used */
     const gb_act32 *act; /* [n][k / 32] */
+    const gb_acts *acts;
     int64_t n;
     float *y; /* [n][w->rows] */
 } matmul_job;
+
+static void add_bias(const matmul_job *j, int64_t r0, int64_t r1)
+{
+    for (int64_t t = 0; j->bias != NULL && t < j->n; t++)
+        j->d->kernels->add(j->y + t * j->w->rows + r0, j->bias + r0, r1 - r0);
+}
 
 /* Items are tiles of weight rows. */
 static void matmul_tiles(void *arg, int64_t begin, int64_t end, int worker)
@@ -425,17 +447,54 @@ static void matmul_tiles(void *arg, int64_t begin, int64_t end, int worker)
         j->d->kernels->matmul_int(j->w, r0, r1, j->act, j->n, j->y, j->w->rows);
     else
         j->d->kernels->matmul_f32(j->w, r0, r1, j->x, j->n, j->y, j->w->rows);
-    for (int64_t t = 0; j->bias != NULL && t < j->n; t++)
-        j->d->kernels->add(j->y + t * j->w->rows + r0, j->bias + r0, r1 - r0);
+    add_bias(j, r0, r1);
 }
 
+/* Items are panels. */
+static void matmul_panels(void *arg, int64_t begin, int64_t end, int worker)
+{
+    (void)worker;
+    matmul_job *j = arg;
+    int64_t r0 = begin * GB_PANEL_ROWS, r1 = end * GB_PANEL_ROWS < j->w->rows ? end * GB_PANEL_ROWS : j->w->rows;
+    if (j->acts != NULL)
+        j->d->kernels->panels_int(j->panels, begin, end, j->acts, j->y, j->w->rows);
+    else
+        j->d->kernels->panels_f32(j->panels, begin, end, j->x, j->n, j->y, j->w->rows);
+    add_bias(j, r0, r1);
+}
+
+/* Items are rows, counted from x->first. */
 static void quantise_rows(void *arg, int64_t begin, int64_t end, int worker)
 {
     (void)worker;
     row_job *j = arg;
+    const gb_kernels *kernels = j->d->kernels;
     int64_t k = j->x->width;
-    for (int64_t t = begin; t < end; t++)
-        check(j->d, j->d->kernels->quantise(j->x->f32 + t * k, k, j->d->limit, j->x->act + t * (k / GB_BLOCK)));
+    for (int64_t t = begin; t < end; t++) {
+        const float *x = j->x->f32 + (j->x->first + t) * k;
+        check(j->d, j->x->act != NULL ? kernels->quantise(x, k, j->d->limit, j->x->act + t * (k / GB_BLOCK))
+                                      : kernels->quantise_row(x, &j->x->acts, t));
+    }
+}
+
+/* Quantise n rows from first on, unless they are already. */
+static void quantise(gb_device *d, gb_buffer *x, int64_t first, int64_t n)
+{
+    if (x->quantised == n && x->first == first)
+        return;
+    row_job q = {.d = d, .x = x};
+    x->first = first;
+    x->quantised = n;
+    x->acts.n = n;
+    split(d, quantise_rows, &q, n, 4 * x->width);
+}
+
+/* Panels are handed out in runs: a worker takes four or so, each as one stretch of memory. */
+static void split_panels(gb_device *d, matmul_job *j)
+{
+    int64_t panels = gb_panel_count(j->w->rows), cost = j->w->k * (j->n + 1) * GB_PANEL_ROWS / 4;
+    int64_t runs = 4 * threads_count(d->pool), grain = (panels + runs - 1) / runs, least = SMALL_WORK / cost + 1;
+    threads_run(d->pool, matmul_panels, j, panels, grain > least ? grain : least);
 }
 
 /* y = w x for rows first … first+n-1 of x. */
@@ -444,16 +503,18 @@ static void multiply(gb_device *d, float *y, const gb_matrix *w, const float *bi
 {
     matmul_job j = {.d = d, .w = w, .bias = bias, .n = n, .y = y};
     if (w->type->quantised && d->options.activations != ENGINE_ACTIVATIONS_F32) {
-        if (!x->quantised) {
-            row_job q = {.d = d, .x = x};
-            split(d, quantise_rows, &q, x->rows, 4 * x->width);
-            x->quantised = 1;
-        }
-        j.act = x->act + first * (x->width / GB_BLOCK);
+        quantise(d, x, first, n);
+        j.act = x->act;
+        j.acts = &x->acts;
     } else {
         j.x = x->f32 + first * x->width;
     }
-    split(d, matmul_tiles, &j, (w->rows + MATRIX_TILE - 1) / MATRIX_TILE, w->k * (n + 1) * MATRIX_TILE / 4);
+    if (d->repack != NULL) {
+        j.panels = gb_repack_find(d->repack, w);
+        split_panels(d, &j);
+    } else {
+        split(d, matmul_tiles, &j, (w->rows + MATRIX_TILE - 1) / MATRIX_TILE, w->k * (n + 1) * MATRIX_TILE / 4);
+    }
 }
 
 static void matmul(gb_device *d, gb_buffer *y, const gb_matrix *w, const float *bias, gb_buffer *x)

@@ -1,0 +1,40 @@
+/* matmul_avx512_vnni.c: matmul_tile.h in AVX-512 with VNNI, whose vpdpbusd multiplies unsigned codes
+ * by signed activations and adds four products to an int32, exactly. */
+#include "kernels.h"
+#if defined(__x86_64__)
+#include <immintrin.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni"))), \
+                             apply_to = function)
+#else
+#pragma GCC target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")
+#endif
+
+#include "mi_avx512.h"
+
+#define SIGNED_CODES 0
+#define INT_GROUP 12
+#define WIDE_GROUP 8
+#define TABLE gb_matmul_avx512_vnni
+
+/* Tokens innermost, so that consecutive instructions do not wait for each other. The activations
+ * are broadcast by the instruction itself, which gcc does not do on its own. */
+MI void mi_dot(mi acc[], const mi w[4], const int32_t *q, int nt, int bits)
+{
+    (void)bits;
+    _Pragma("GCC unroll 16") for (int v = 0; v < 4; v++)
+        _Pragma("GCC unroll 16") for (int t = 0; t < nt; t++)
+            __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(acc[t]) : "v"(w[v]), "m"(q[v * nt + t]));
+}
+
+#include "matmul_tile.h"
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
+#else
+typedef int gb_matmul_avx512_vnni_is_for_x86_64; /* ISO C wants a declaration */
+#endif

@@ -1,0 +1,436 @@
+/* matmul_tile.h: products of panels with rows of activations, written once for all instruction
+ * sets. A file that includes it provides, for the instruction set that it compiles for:
+ *   LANES rows in a vector; mi and mf, vectors of LANES int32 and f32; the mi_* and mf_* operations
+ *   SIGNED_CODES: 1 where mi_dot takes signed codes of 8 bits, 0 where it takes unsigned ones
+ *   mi_dot(acc[], w[4], q, nt, bits): acc[t] += for four vectors of codes w[v] the dot products of
+ *   each lane's four codes with the four int8 at q + v * nt + t; exact
+ *   INT_GROUP, WIDE_GROUP: largest tiles, in rows of activations: 12, 8, 4 or 2
+ *   TABLE(set): the function that fills a gb_kernels
+ * Everything that depends on a type is a constant after inlining. */
+#include "mathfn.h"
+#include "panels.h"
+
+#define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 16")
+#define ROLLED _Pragma("GCC unroll 1")
+
+enum {
+    PARTS = GB_PANEL_ROWS / LANES, /* vectors that hold a value of each row */
+    PART_BYTES = 4 * LANES,
+    RUN = GB_SEGMENT / GB_BLOCK,   /* blocks of a segment */
+    AHEAD = 4096,                  /* bytes to prefetch ahead */
+    CACHED_ACTS = 512 << 10,       /* bytes of activations that stay in a core's cache */
+};
+
+/* ---- Codes and factors ------------------------------------------------------------------------ */
+
+/* Vector v = 0…7 of a block's codes: lane r holds codes 4v … 4v+3 of row r, still with the offset. */
+INLINE mi codes(const uint8_t *planes, int v, gb_panel_type f)
+{
+    mi c;
+    if (f.low == 8)
+        return mi_load(planes + 64 * v);
+    if (f.low == 4) {
+        c = mi_load(planes + 64 * (v % 4));
+        c = mi_and(v < 4 ? c : mi_right(c, 4), mi_set8(15));
+    } else {
+        c = mi_and(mi_right(mi_load(planes + 64 * (v / 4)), 2 * (v % 4)), mi_set8(3));
+    }
+    if (f.high == 0)
+        return c;
+    mi b = mi_load(planes + 64 * f.low + (f.high == 2 ? 64 * (v / 4) : 0));
+    int at = f.high == 2 ? 2 * (v % 4) : v; /* where the bits are; they belong at bit low */
+    b = at > f.low ? mi_right(b, at - f.low) : mi_left(b, f.low - at);
+    return mi_merge(c, b, mi_set8(f.high == 2 ? 0x30 : 1 << f.low));
+}
+
+/* The codes of vectors v … v+3 as mi_dot wants them. */
+INLINE void four_codes(mi w[4], const uint8_t *planes, int v, gb_panel_type f)
+{
+    UNROLL for (int i = 0; i < 4; i++)
+        w[i] = f.low == 8 && SIGNED_CODES ? mi_xor(codes(planes, v + i, f), mi_set8(0x80)) : codes(planes, v + i, f);
+}
+
+/* D and M of half h of a block: d and m of its run times its scales, all exact. */
+INLINE mf factor(mf d, const uint8_t *scales, int h, gb_panel_type f)
+{
+    if (f.run == 1)
+        return d;
+    if (f.min && f.low == 2)
+        return mf_mul(d, mf_load_nibbles(scales + GB_PANEL_ROWS * h, 0));
+    return mf_mul(d, mf_load_s8(scales + GB_PANEL_ROWS * h));
+}
+
+INLINE mf minimum(mf m, const uint8_t *scales, int h, gb_panel_type f)
+{
+    if (f.run == 1)
+        return m;
+    if (f.low == 2)
+        return mf_mul(m, mf_load_nibbles(scales + GB_PANEL_ROWS * h, 4));
+    return mf_mul(m, mf_load_s8(scales + GB_PANEL_ROWS * (f.halves + h)));
+}
+
+/* ---- Quantised activations --------------------------------------------------------------------- */
+
+/* The arrays of one block of a group of nt rows. */
+typedef struct act_block {
+    const int32_t *hi, *lo; /* four int8 each: [8][nt] */
+    const float *d, *s[3];  /* S, S0, S1 */
+    const int32_t *minus[3]; /* -(b0+b1), -b0, -b1 */
+} act_block;
+
+INLINE act_block act_at(const uint8_t *acts, int nt, int wide)
+{
+    const int32_t *p = (const int32_t *)(const void *)acts;
+    const int32_t *tail = p + (wide ? 16 : 8) * nt;
+    const float *s = (const float *)(const void *)tail;
+    return (act_block){p, p + 8 * nt, s, {s + nt, s + 2 * nt, s + 3 * nt},
+                       {tail + 4 * nt, tail + 5 * nt, tail + 6 * nt}};
+}
+
+/* Add a block's half h, or all of it (h = -1), to the sums. */
+INLINE void add_half(mf acc[], const uint8_t *planes, act_block a, mf D, mf M, int h, int nt, int wide, gb_panel_type f)
+{
+    mi sum[16], low[16], w[4];
+    int offset = f.low == 8 && SIGNED_CODES ? 0 : f.offset;
+    UNROLL for (int t = 0; t < nt; t++) {
+        mi start = offset ? mi_start(a.minus[h + 1] + t, offset) : mi_zero();
+        sum[t] = wide ? mi_zero() : start;
+        low[t] = start;
+    }
+    UNROLL for (int v = 0; v < 8; v += 4) {
+        if (h == (v == 0))
+            continue; /* not this half */
+        four_codes(w, planes, v, f);
+        mi_dot(sum, w, a.hi + v * nt, nt, f.low + f.high);
+        if (wide)
+            mi_dot(low, w, a.lo + v * nt, nt, f.low + f.high);
+    }
+    UNROLL for (int t = 0; t < nt; t++) {
+        mf value = mi_float(wide ? mi_add(mi_left32(sum[t], 7), low[t]) : sum[t]);
+        acc[t] = mf_fma(mf_mul(D, mf_set(a.d + t)), value, acc[t]);
+    }
+    if (f.min) {
+        UNROLL for (int t = 0; t < nt; t++)
+            acc[t] = f.run == 1 ? mf_fma(M, mf_set(a.s[h + 1] + t), acc[t])
+                                : mf_nfma(M, mf_set(a.s[h + 1] + t), acc[t]);
+    }
+}
+
+/* One block of a panel: part is its vector of rows. */
+INLINE void add_block(mf acc[], const uint8_t *block, const uint8_t *acts, mf d, mf m, int part, int nt, int wide,
+                      gb_panel_type f)
+{
+    act_block a = act_at(acts, nt, wide);
+    const uint8_t *scales = block + LANES * part, *planes = block + gb_panel_scale_bytes(f) + PART_BYTES * part;
+    if (f.halves == 1) {
+        add_half(acc, planes, a, factor(d, scales, 0, f), f.min ? minimum(m, scales, 0, f) : d, -1, nt, wide, f);
+        return;
+    }
+    UNROLL for (int h = 0; h < 2; h++)
+        add_half(acc, planes, a, factor(d, scales, h, f), f.min ? minimum(m, scales, h, f) : d, h, nt, wide, f);
+}
+
+/* A segment is complete: out is [nt][16]. */
+INLINE void finish_segment(const mf acc[], float *out, int part, int nt, int first)
+{
+    UNROLL for (int t = 0; t < nt; t++) {
+        float *o = out + GB_PANEL_ROWS * t + LANES * part;
+        mf_store(o, first ? acc[t] : mf_add(mf_load(o), acc[t]));
+    }
+}
+
+/* nt rows against the vectors part … part+parts-1 of a panel; out is [nt][16]. */
+INLINE void tile(const uint8_t *panel, const uint8_t *acts, int64_t blocks, float *out, int part, int parts, int nt,
+                 int wide, gb_panel_type f)
+{
+    const int bytes = gb_panel_block_bytes(f), step = (wide ? 96 : 64) * nt;
+    for (int64_t first = 0; first < blocks; first += RUN) {
+        int count = (int)(blocks - first < RUN ? blocks - first : RUN);
+        mf acc[PARTS][16], d[PARTS], m[PARTS];
+        UNROLL for (int p = 0; p < parts; p++)
+            UNROLL for (int t = 0; t < nt; t++)
+                acc[p][t] = mf_zero();
+        for (int b = 0; b < count; b += f.run) {
+            UNROLL for (int p = 0; p < parts; p++) {
+                d[p] = mf_load_f16(panel + 2 * LANES * (part + p));
+                m[p] = f.min ? mf_load_f16(panel + 32 + 2 * LANES * (part + p)) : d[p];
+            }
+            panel += gb_panel_header_bytes(f);
+            ROLLED for (int i = 0; i < f.run; i++, panel += bytes, acts += step) {
+                if (nt <= 4 && part == 0)
+                    UNROLL for (int j = 0; j < bytes + 32; j += 64)
+                        __builtin_prefetch(panel + AHEAD + j, 0, 3);
+                UNROLL for (int p = 0; p < parts; p++)
+                    add_block(acc[p], panel, acts, d[p], m[p], part + p, nt, wide, f);
+            }
+        }
+        UNROLL for (int p = 0; p < parts; p++)
+            finish_segment(acc[p], out, part + p, nt, first == 0);
+    }
+}
+
+typedef void (*tile_fn)(const uint8_t *panel, const uint8_t *acts, int64_t blocks, float *out);
+
+/* A single row takes all vectors of the panel in one pass; more rows take one vector at a time. */
+#define TILE(name, nt, wide, ...) \
+    static void name##_##wide##_##nt(const uint8_t *panel, const uint8_t *acts, int64_t blocks, float *out) \
+    { \
+        const gb_panel_type f = {__VA_ARGS__}; \
+        const int parts = nt == 1 ? PARTS : 1; \
+        UNROLL for (int part = 0; part < PARTS; part += parts) \
+            tile(panel, acts, blocks, out, part, parts, nt, wide, f); \
+    }
+
+#define TILES2(name, wide, ...) TILE(name, 1, wide, __VA_ARGS__) TILE(name, 2, wide, __VA_ARGS__)
+#define TILES4(name, wide, ...) TILES2(name, wide, __VA_ARGS__) TILE(name, 3, wide, __VA_ARGS__) \
+    TILE(name, 4, wide, __VA_ARGS__)
+#define TILES8(name, wide, ...) TILES4(name, wide, __VA_ARGS__) TILE(name, 6, wide, __VA_ARGS__) \
+    TILE(name, 8, wide, __VA_ARGS__)
+#define TILES12(name, wide, ...) TILES8(name, wide, __VA_ARGS__) TILE(name, 12, wide, __VA_ARGS__)
+#define ROW2(name, wide) [1] = name##_##wide##_1, [2] = name##_##wide##_2
+#define ROW4(name, wide) ROW2(name, wide), [3] = name##_##wide##_3, [4] = name##_##wide##_4
+#define ROW8(name, wide) ROW4(name, wide), [6] = name##_##wide##_6, [8] = name##_##wide##_8
+#define ROW12(name, wide) ROW8(name, wide), [12] = name##_##wide##_12
+#define GLUE2(a, b) a##b
+#define GLUE(a, b) GLUE2(a, b)
+
+#define DEFINE_TILES(name, ...) \
+    GLUE(TILES, INT_GROUP)(name, 0, __VA_ARGS__) \
+    GLUE(TILES, WIDE_GROUP)(name, 1, __VA_ARGS__)
+#define TILE_ROW(name, ...) {DTYPE_##name, {{GLUE(ROW, INT_GROUP)(name, 0)}, {GLUE(ROW, WIDE_GROUP)(name, 1)}}},
+
+GB_PANEL_TYPES(DEFINE_TILES)
+
+typedef struct tile_row {
+    int32_t type;
+    tile_fn fn[2][13]; /* by wide and rows */
+} tile_row;
+
+static const tile_row tile_rows[] = {GB_PANEL_TYPES(TILE_ROW)};
+
+/* [n][16] sums to their place in y; the last panel may have fewer rows. */
+static void deliver(const float *sums, int64_t n, const gb_panels *w, int64_t p, float *y, int64_t ldy)
+{
+    int64_t r0 = p * GB_PANEL_ROWS, rows = w->rows - r0 < GB_PANEL_ROWS ? w->rows - r0 : GB_PANEL_ROWS;
+    for (int64_t t = 0; t < n; t++) {
+        float *to = y + t * ldy + r0;
+        const float *from = sums + GB_PANEL_ROWS * t;
+        if (rows == GB_PANEL_ROWS)
+            memcpy(to, from, GB_PANEL_ROWS * sizeof *to);
+        else
+            memcpy(to, from, (size_t)rows * sizeof *to);
+    }
+}
+
+/* Rows are taken in runs whose activations stay in cache, while the panels stream past. */
+static void panels_int(const gb_panels *w, int64_t p0, int64_t p1, const gb_acts *x, float *y, int64_t ldy)
+{
+    const tile_row *row = tile_rows;
+    while (row->type != w->type->type)
+        row++;
+    const tile_fn *fn = row->fn[x->wide != 0];
+    int64_t blocks = w->k / GB_BLOCK, token_bytes = blocks * gb_acts_block_bytes(x->wide);
+    int64_t run = CACHED_ACTS / token_bytes / x->group * x->group;
+    run = run > x->group ? run : x->group;
+    for (int64_t t0 = 0; t0 < x->n; t0 += run) {
+        int64_t t1 = t0 + run < x->n ? t0 + run : x->n;
+        for (int64_t p = p0; p < p1; p++) {
+            for (int64_t t = t0; t < t1;) {
+                float sums[12 * GB_PANEL_ROWS] __attribute__((aligned(64)));
+                int32_t nt = gb_acts_group(x->n - t, x->group);
+                fn[nt](w->data + (uint64_t)p * w->panel_bytes, x->data + t * token_bytes, blocks, sums);
+                deliver(sums, nt, w, p, y + t * ldy, ldy);
+                t += nt;
+            }
+        }
+    }
+}
+
+/* ---- Quantising --------------------------------------------------------------------------------- */
+
+/* Codes of one block to lane t of a group of nt rows. */
+static inline void quantise_block(const float *x, float amax, int wide, int32_t *out, int64_t nt)
+{
+    float limit = wide ? 16319.0f : 127.0f, d = amax / limit, inverse = limit / amax;
+    int32_t q[GB_BLOCK], sum[2] = {0, 0};
+    int8_t hi[GB_BLOCK], lo[GB_BLOCK];
+    if (amax < 0x1p-90f)
+        d = inverse = 0.0f;
+    for (int i = 0; i < GB_BLOCK; i++)
+        q[i] = amax < 0x1p-90f ? 0 : (int32_t)((x[i] * inverse + GB_ROUND_F32) - GB_ROUND_F32);
+    for (int i = 0; i < GB_BLOCK / 2; i++) {
+        sum[0] += q[i];
+        sum[1] += q[i + 16];
+    }
+    for (int i = 0; i < GB_BLOCK; i++) {
+        hi[i] = (int8_t)(wide ? (q[i] + 64) >> 7 : q[i]);
+        lo[i] = (int8_t)(q[i] - 128 * hi[i]);
+    }
+    float s[4] = {d, d * (float)(sum[0] + sum[1]), d * (float)sum[0], d * (float)sum[1]};
+    int32_t minus[4] = {-(sum[0] + sum[1]), -sum[0], -sum[1], 0};
+    for (int v = 0; v < 8; v++, out += nt)
+        memcpy(out, hi + 4 * v, 4);
+    for (int v = 0; wide && v < 8; v++, out += nt)
+        memcpy(out, lo + 4 * v, 4);
+    for (int i = 0; i < 4; i++, out += nt)
+        memcpy(out, &s[i], 4);
+    for (int i = 0; i < 4; i++, out += nt)
+        *out = minus[i];
+}
+
+/* The group that holds a row: its first row and its size. */
+static int32_t group_of(const gb_acts *a, int64_t row, int64_t *first)
+{
+    int32_t size = a->group;
+    *first = row / size * size;
+    if (*first + size <= a->n)
+        return size;
+    while (row >= *first + (size = gb_acts_group(a->n - *first, a->group)))
+        *first += size;
+    return size;
+}
+
+static int quantise_row(const float *x, gb_acts *a, int64_t row)
+{
+    int64_t blocks = a->k / GB_BLOCK, bytes = gb_acts_block_bytes(a->wide), first;
+    int32_t nt = group_of(a, row, &first);
+    int32_t *out = (int32_t *)(void *)(a->data + first * blocks * bytes) + (row - first);
+    for (int64_t b = 0; b < blocks; b++, x += GB_BLOCK, out += bytes / 4 * nt) {
+        uint32_t most = 0;
+        for (int i = 0; i < GB_BLOCK; i++) {
+            uint32_t bits = gb_abs_bits(x[i]);
+            most = bits > most ? bits : most;
+        }
+        if (most >= GB_NONFINITE_BITS)
+            return 0;
+        quantise_block(x, gb_from_bits(most), a->wide, out, nt);
+    }
+    return 1;
+}
+
+/* ---- f32 activations ------------------------------------------------------------------------------ */
+
+/* acc[t] = fma(w, x[t], acc[t]) for one element of nt rows. */
+INLINE void add_element(mf acc[], mf w, const float *x, int64_t ldx, int nt)
+{
+    UNROLL for (int t = 0; t < nt; t++)
+        acc[t] = mf_fma(w, mf_set(x + t * ldx), acc[t]);
+}
+
+/* One block of a quantised panel, multiplied out. */
+INLINE void add_block_f32(mf acc[], const uint8_t *block, const float *x, int64_t ldx, mf d, mf m, int part, int nt,
+                          gb_panel_type f)
+{
+    const uint8_t *scales = block + LANES * part, *planes = block + gb_panel_scale_bytes(f) + PART_BYTES * part;
+    for (int v = 0; v < 8; v++) {
+        int h = f.halves == 2 ? v / 4 : 0;
+        mf D = factor(d, scales, h, f), M = f.min ? minimum(m, scales, h, f) : d;
+        mi c = codes(planes, v, f);
+        UNROLL for (int i = 0; i < 4; i++) {
+            mf w = mf_mul(D, mi_float(mi_byte(c, i, f.offset)));
+            if (f.min)
+                w = f.run == 1 ? mf_add(w, M) : mf_sub(w, M);
+            add_element(acc, w, x + 4 * v + i, ldx, nt);
+        }
+    }
+}
+
+INLINE void tile_f32(const uint8_t *panel, const float *x, int64_t k, float *out, int part, int nt, gb_panel_type f)
+{
+    mf acc[8];
+    for (int64_t start = 0; start < k; start += GB_SEGMENT) {
+        int count = (int)(k - start < GB_SEGMENT ? k - start : GB_SEGMENT) / GB_BLOCK;
+        UNROLL for (int t = 0; t < nt; t++)
+            acc[t] = mf_zero();
+        for (int b = 0; b < count; b += f.run) {
+            mf d = mf_load_f16(panel + 2 * LANES * part);
+            mf m = f.min ? mf_load_f16(panel + 32 + 2 * LANES * part) : d;
+            panel += gb_panel_header_bytes(f);
+            ROLLED for (int i = 0; i < f.run; i++, panel += gb_panel_block_bytes(f))
+                add_block_f32(acc, panel, x + start + GB_BLOCK * (b + i), k, d, m, part, nt, f);
+        }
+        finish_segment(acc, out, part, nt, start == 0);
+    }
+}
+
+/* A float type's row of a panel as f32. */
+INLINE mf float_row(const uint8_t *row, int part, int type)
+{
+    if (type == DTYPE_F16)
+        return mf_load_f16(row + 2 * LANES * part);
+    if (type == DTYPE_BF16)
+        return mf_load_bf16(row + 2 * LANES * part);
+    return mf_load((const float *)(const void *)row + LANES * part);
+}
+
+INLINE void tile_float(const uint8_t *panel, const float *x, int64_t k, float *out, int part, int nt, int type)
+{
+    const int bytes = GB_PANEL_ROWS * (type == DTYPE_F32 ? 4 : 2);
+    mf acc[8];
+    for (int64_t start = 0; start < k; start += GB_SEGMENT) {
+        int64_t end = k - start < GB_SEGMENT ? k : start + GB_SEGMENT;
+        UNROLL for (int t = 0; t < nt; t++)
+            acc[t] = mf_zero();
+        for (int64_t i = start; i < end; i++, panel += bytes) {
+            if (nt <= 4 && part == 0)
+                __builtin_prefetch(panel + AHEAD, 0, 3);
+            add_element(acc, float_row(panel, part, type), x + i, k, nt);
+        }
+        finish_segment(acc, out, part, nt, start == 0);
+    }
+}
+
+typedef void (*tile_f32_fn)(const uint8_t *panel, const float *x, int64_t k, float *out);
+
+#define PARTS_OF(call) \
+    for (int part = 0; part < PARTS; part++) \
+        call;
+#define TILE_F32(name, nt, ...) \
+    static void name##_f32_##nt(const uint8_t *panel, const float *x, int64_t k, float *out) \
+    { \
+        PARTS_OF(tile_f32(panel, x, k, out, part, nt, (gb_panel_type){__VA_ARGS__})) \
+    }
+#define TILE_FLOAT(name, nt) \
+    static void name##_f32_##nt(const uint8_t *panel, const float *x, int64_t k, float *out) \
+    { \
+        PARTS_OF(tile_float(panel, x, k, out, part, nt, DTYPE_##name)) \
+    }
+#define DEFINE_F32(name, ...) TILE_F32(name, 1, __VA_ARGS__) TILE_F32(name, 4, __VA_ARGS__)
+#define DEFINE_FLOAT(name) TILE_FLOAT(name, 1) TILE_FLOAT(name, 4) TILE_FLOAT(name, 8)
+#define F32_ROW(name, ...) {DTYPE_##name, {[1] = name##_f32_1, [4] = name##_f32_4}},
+#define FLOAT_ROW(name) {DTYPE_##name, {[1] = name##_f32_1, [4] = name##_f32_4, [8] = name##_f32_8}},
+
+GB_PANEL_TYPES(DEFINE_F32)
+DEFINE_FLOAT(F32) DEFINE_FLOAT(F16) DEFINE_FLOAT(BF16)
+
+typedef struct f32_row {
+    int32_t type;
+    tile_f32_fn fn[9]; /* by rows: 1, 4, 8 or NULL */
+} f32_row;
+
+static const f32_row f32_rows[] = {GB_PANEL_TYPES(F32_ROW) FLOAT_ROW(F32) FLOAT_ROW(F16) FLOAT_ROW(BF16)};
+
+static void panels_f32(const gb_panels *w, int64_t p0, int64_t p1, const float *x, int64_t n, float *y, int64_t ldy)
+{
+    const f32_row *row = f32_rows;
+    while (row->type != w->type->type)
+        row++;
+    for (int64_t p = p0; p < p1; p++) {
+        for (int64_t t = 0, nt; t < n; t += nt) {
+            float sums[8 * GB_PANEL_ROWS] __attribute__((aligned(64)));
+            nt = n - t >= 8 && row->fn[8] != NULL ? 8 : n - t >= 4 ? 4 : 1;
+            row->fn[nt](w->data + (uint64_t)p * w->panel_bytes, x + t * w->k, w->k, sums);
+            deliver(sums, nt, w, p, y + t * ldy, ldy);
+        }
+    }
+}
+
+void TABLE(gb_kernels *set)
+{
+    set->panels_int = panels_int;
+    set->panels_f32 = panels_f32;
+    set->quantise_row = quantise_row;
+    set->group[0] = INT_GROUP;
+    set->group[1] = WIDE_GROUP;
+}
