@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from certify import corpora, registry
@@ -102,6 +102,7 @@ def make(
     offline: bool = False,
     progress: Progress | None = None,
     checks: str = registry.PACKAGE,
+    peer: str | None = None,
 ) -> Plan:
     """Find every selected file, then order the jobs as the manifest does."""
     subjects = []
@@ -117,7 +118,7 @@ def make(
     for subject in subjects:
         for declared in subject.entry.checks:
             check = registry.get(declared.id, checks)
-            job = _job(manifest, subject, declared, check, texts, subjects)
+            job = replace(_job(manifest, subject, declared, check, texts, subjects), peer=peer)
             outcome = _preset(subject, declared, selection)
             if outcome is None:
                 jobs.append(job)

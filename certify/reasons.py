@@ -73,6 +73,14 @@ class Reason(StrEnum):
     )
     NOTHING_COMPARED = "nothing_compared", "There was nothing to compare, so nothing was shown."
     NO_DEVICE = "no_device", "This machine has no such device."
+    PEER_UNSUITABLE = (
+        "peer_unsuitable",
+        "The peer is not built with the CPU features that the manifest asks of it, or does not state them.",
+    )
+    TOO_NOISY = (
+        "too_noisy",
+        "Too few pairs were left once those with stolen time or a drifting peer had been discarded.",
+    )
     UNSUPPORTED_VARIANT = "unsupported_variant", "This build does not have that variant."
 
     # The harness, a reference or a dependency failed.

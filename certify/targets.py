@@ -20,9 +20,11 @@ import numpy as np
 
 from certify.phase import REFERENCE, SUBJECT, Guarded, Phase
 from certify.reasons import Reason
-from certify.references import FloatArray, Reference, TokenizerReference
+from certify.references import FloatArray, Reference, SpeedReference, TokenizerReference
+from certify.sidecar import beside_sidecar
 from certify.types import JSON, Evidence, Outcome
 from engine import Entry, Model, Policy, RuntimeConfig, Session
+from engine.bench import Bench, run_command
 from engine.contracts import contracts
 from engine.machine import usable_cpus
 from engine.model import Header
@@ -99,6 +101,14 @@ class Target(Protocol):
         """The ``n`` greedy ids after ``ids``, ties to the lower id; ``stop``: an end token is the last."""
         ...
 
+    def seconds(self, before: int, count: int, setting: Setting, *, together: bool) -> float:
+        """Seconds for ``count`` tokens behind ``before`` others, at once or one by one, after a warm-up."""
+        ...
+
+    def start_command(self, setting: Setting, prompt: str, folder: Path | None) -> list[str]:
+        """``gaugeblock run`` on one token. ``folder``: the model is run from there, beside a sidecar."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -110,6 +120,7 @@ class EngineTarget:
         self.context_tokens = context_tokens
         self._header: Header | None = None
         self._models: dict[tuple[str, str], Model] = {}
+        self._benches: dict[Setting, Bench] = {}
 
     @property
     def header(self) -> Header:
@@ -189,8 +200,25 @@ class EngineTarget:
                 row = session.eval(picks[-1:])[-1]
         return picks
 
+    def seconds(self, before: int, count: int, setting: Setting, *, together: bool) -> float:
+        """Timed around the calls of a session that is kept for the setting."""
+        if setting not in self._benches:
+            model = self._model(setting.activations, setting.kv)
+            self._benches[setting] = Bench(model, threads=setting.threads, batch=setting.batch)
+        bench = self._benches[setting]
+        return bench.prompt(count) if together else bench.decode(count, before)
+
+    def start_command(self, setting: Setting, prompt: str, folder: Path | None) -> list[str]:
+        """The installed command's own code, in the Python that runs this."""
+        config = RuntimeConfig(setting.activations, setting.kv, self.context_tokens)
+        path = self.path if folder is None else beside_sidecar(self.header, config, folder)
+        return run_command(path, config, setting.threads or usable_cpus(), prompt)
+
     def close(self) -> None:
         """Close the file and every model made from it."""
+        for bench in self._benches.values():
+            bench.close()
+        self._benches.clear()
         for model in self._models.values():
             model.close()
         self._models.clear()
@@ -315,6 +343,7 @@ class Job:
     texts: Mapping[str, Text] = field(default_factory=dict)
     parent: Artifact | None = None
     captures: str | None = None  # folder of offline captures
+    peer: str | None = None  # program of --peer: a Python with llama-cpp-python, or a llama-bench
 
 
 Opener = Callable[[str, Job], Any]
@@ -356,6 +385,10 @@ class Context:
         """
         return cast("Reference", self._reference(name, instance, artifact))
 
+    def speed_reference(self, name: str) -> SpeedReference:
+        """An opponent in speed: the program of ``--peer`` where one was named, else this reference."""
+        return cast("SpeedReference", self._reference("peer" if self.job.peer else name, "speed"))
+
     def tokenizer_reference(self, name: str) -> TokenizerReference:
         """A tokenizer to compare with."""
         return cast("TokenizerReference", self._reference(name))
@@ -365,7 +398,7 @@ class Context:
         if key not in self._open:
             job = self.job if artifact is None else replace(self.job, artifacts=(artifact,))
             with self.phase.enter(REFERENCE):
-                inner = self.open_reference(name, job)
+                inner = self.open_reference(f"{name}/{instance}" if instance == "speed" else name, job)
             self._open[key] = inner
             features = getattr(inner, "cpu_features", ())
             self.note_reference(name, inner.provider, inner.package_version, inner.revision, features)

@@ -19,7 +19,7 @@ import numpy as np
 
 from engine import native
 from engine.envelope import Policy
-from engine.errors import UsageError
+from engine.errors import MeasureError, UsageError
 from engine.machine import available_bytes, last_cache_bytes, usable_cpus
 from engine.model import Header, Model, RuntimeConfig
 from engine.session import Entry, Session
@@ -79,25 +79,15 @@ def tokens(count: int, vocab: int, start: int = 0) -> list[int]:
 
 
 class Bench:
-    """One model open in one configuration, with one session that is used over and over."""
+    """One session of a model, used over and over; the model stays the caller's."""
 
     def __init__(
-        self,
-        path: Path,
-        config: RuntimeConfig,
-        *,
-        threads: int | None = None,
-        batch: int = 512,
-        sequences: int = 1,
-        policy: Policy = Policy(force=True),
-        mmap: bool = True,
+        self, model: Model, *, threads: int | None = None, batch: int = 512, sequences: int = 1
     ) -> None:
-        begin = time.perf_counter()
-        self.model = Model.open(path, config=config, policy=policy, mmap=mmap)
+        self.model = model
         self.threads = threads or usable_cpus()
-        self.session: Session = self.model.session(self.threads, batch=batch, sequences=sequences)
-        self.load_s = time.perf_counter() - begin
-        self.vocab = self.model.info.vocab
+        self.session: Session = model.session(self.threads, batch=batch, sequences=sequences)
+        self.vocab = model.info.vocab
         self._filled = -1
 
     def __enter__(self) -> Bench:
@@ -107,9 +97,8 @@ class Bench:
         self.close()
 
     def close(self) -> None:
-        """Release the session and the model."""
+        """Release the session."""
         self.session.close()
-        self.model.close()
 
     def prompt(self, count: int) -> float:
         """Seconds for ``count`` tokens in an empty sequence, logits of the last."""
@@ -269,11 +258,11 @@ def measure(
         once()
         return tuple(once() for _ in range(repetitions))
 
-    def opened(sequences: int = 1) -> Bench:
-        options = {"threads": threads, "batch": batch, "policy": policy, "mmap": mmap}
-        return Bench(path, config, sequences=sequences, **options)  # type: ignore[arg-type]
+    def opened() -> Model:
+        return Model.open(path, config=config, policy=policy, mmap=mmap)
 
-    with opened(work.sequences) as bench:
+    options = {"threads": threads, "batch": batch}
+    with opened() as model, Bench(model, sequences=work.sequences, **options) as bench:  # type: ignore[arg-type]
         traffic = Traffic.of(bench.model)
         prompt_s = series("prompt", lambda: bench.prompt(work.prompt))
         decode_s = series("decode", lambda: bench.decode(work.decode))
@@ -288,9 +277,10 @@ def measure(
     load_s, first_s = [], []
     for _ in range(repetitions):
         progress("load")
-        with opened() as bench:
-            load_s.append(bench.load_s)
-            first_s.append(bench.load_s + bench.prompt(work.prompt))
+        begin = time.perf_counter()
+        with opened() as model, Bench(model, **options) as bench:  # type: ignore[arg-type]
+            load_s.append(time.perf_counter() - begin)
+            first_s.append(load_s[-1] + bench.prompt(work.prompt))
     progress("machine")
     return Figures(
         count, batch, work, traffic, tuple(load_s), tuple(first_s), prompt_s, decode_s, depth_s, together_s,
@@ -309,10 +299,10 @@ def process_start(command: Sequence[str], env: dict[str, str] | None = None, tim
             _, errors = process.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:
             process.kill()
-            raise UsageError(f"{Path(command[0]).name} did not end in {timeout_s:g} s") from None
+            raise MeasureError(f"{Path(command[0]).name} did not end in {timeout_s:g} s") from None
     if not first or process.returncode != 0:
         tail = errors.decode(errors="replace").strip()[-500:]
-        raise UsageError(f"{Path(command[0]).name} ended with status {process.returncode}: {tail}")
+        raise MeasureError(f"{Path(command[0]).name} ended with status {process.returncode}: {tail}")
     return seconds
 
 

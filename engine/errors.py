@@ -15,6 +15,7 @@
     ├── NonFiniteError        a NaN or an infinity arose in the arithmetic
     ├── CancelledError        Session.cancel() was called
     ├── SelfTestError         this machine does not reproduce the known answers
+    ├── MeasureError          a benchmark gave no figure
     └── OutOfMemoryError      the C core could not allocate
 """
 
@@ -84,3 +85,7 @@ class SelfTestError(EngineError):
 
 class OutOfMemoryError(EngineError):
     """The C core could not allocate."""
+
+
+class MeasureError(EngineError):
+    """A benchmark gave no figure: what was timed failed or did not end."""

@@ -50,6 +50,7 @@ class Options:
     fail_fast: bool
     quiet: bool
     as_json: bool
+    peer: Path | None
 
 
 @click.command()
@@ -75,6 +76,12 @@ class Options:
 @click.option("--resume", is_flag=True, help="Go on with an interrupted run; no finished check is repeated.")
 @click.option("--allow-incomplete", is_flag=True, help="Exit 0 although a declared check did not run.")
 @click.option("--offline", is_flag=True, help="Never use the network.")
+@click.option(
+    "--peer",
+    type=PATH,
+    metavar="PATH",
+    help="Opponent of the performance check: a Python that has llama-cpp-python, or a llama-bench.",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would run, and run nothing.")
 @click.option("--fail-fast", is_flag=True, help="Stop after the first check that fails.")
 @click.option("--quiet", is_flag=True, help="Log only what does not pass.")
@@ -151,6 +158,7 @@ def _run(loaded: Manifest, selection: Selection, options: Options) -> CertifyExi
             selection,
             offline=options.offline,
             progress=reporter.fetching,
+            peer=_peer(options),
         )
         results = _measure(loaded, made, selection, folder, reporter, options)
     document = report.build(
@@ -208,6 +216,11 @@ def journal_key(
     }
 
 
+def _peer(options: Options) -> str | None:
+    """Absolute, and never resolved: a virtual environment's Python is a link that must stay one."""
+    return None if options.peer is None else str(options.peer.absolute())
+
+
 def _measure(
     loaded: Manifest,
     made: Plan,
@@ -216,7 +229,7 @@ def _measure(
     reporter: Reporter,
     options: Options,
 ) -> list[JobResult]:
-    key = journal_key(loaded, made, selection, provenance.engine_record())
+    key = journal_key(loaded, made, selection, provenance.engine_record()) | {"peer": _peer(options)}
     path = folder / "journal.jsonl"
     known = [JobResult(model, result) for (model, _), result in made.known.items()]
     for item in known:

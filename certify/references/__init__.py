@@ -101,3 +101,29 @@ class Reference(TokenizerReference, Protocol):
     def greedy(self, ids: Sequence[int], n: int, *, stop: bool = False) -> list[int]:
         """The ``n`` greedy ids after ``ids``; with ``stop``, nothing follows an end token."""
         ...
+
+
+@runtime_checkable
+class SpeedReference(Protocol):
+    """What the ``performance`` check needs of a peer."""
+
+    name: str
+    provider: str
+    package_version: str
+    revision: str
+    cpu_features: tuple[str, ...]
+
+    def seconds(
+        self, before: Sequence[int], ids: Sequence[int], *, together: bool, flash: str, threads: int
+    ) -> float:
+        """Seconds to evaluate ``ids`` behind ``before``, all at once or one by one, logits of the last.
+
+        ``before`` is evaluated outside the time. ``flash`` is auto, on or off.
+        """
+        ...
+
+    def start_command(self, prompt: str, threads: int, context_tokens: int) -> list[str] | None:
+        """A process that loads the model through the peer's Python binding and prints one token."""
+        ...
+
+    def close(self) -> None: ...

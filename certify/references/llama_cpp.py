@@ -99,7 +99,12 @@ class LlamaCpp:
     provider = PACKAGE
 
     def __init__(
-        self, model: str | os.PathLike[str], *, threads: int | None = None, timeout_s: float = 900.0
+        self,
+        model: str | os.PathLike[str],
+        *,
+        threads: int | None = None,
+        timeout_s: float = 900.0,
+        hurried: bool = False,
     ):
         version = installed_version()
         if version is None:
@@ -116,7 +121,7 @@ class LlamaCpp:
                 stdin=subprocess.DEVNULL,
                 stdout=self._stderr,
                 stderr=self._stderr,
-                env=_environment(),
+                env=_environment(hurried),
             )
         self._sock.settimeout(timeout_s)
         self._finalizer = weakref.finalize(self, _stop, self._process, self._sock, self._stderr)
@@ -183,6 +188,18 @@ class LlamaCpp:
         """The ``n`` greedy ids after ``ids``, ties to the lower id; ``stop``: an end token is the last."""
         request = {"op": "greedy", "n": n, "stop": stop, "logits": False, **vars(options or EvalOptions())}
         return [int(head["pick"]) for head, _ in self._stream(request, _ids_bytes(ids))]
+
+    def seconds(
+        self, before: Sequence[int], ids: Sequence[int], *, together: bool, flash: str, threads: int
+    ) -> float:
+        """Seconds to evaluate ``ids`` behind ``before``, at once or one by one, measured in the process."""
+        how = {"op": "seconds", "together": together, "flash": flash, "threads": threads}
+        head, _ = self._ask({**how, "before": len(before)}, _ids_bytes([*before, *ids]))
+        return float(head["seconds"])
+
+    def start_command(self, prompt: str, threads: int, context_tokens: int) -> list[str] | None:
+        """The wheel's own binding is not used here, so there is none to time."""
+        return None
 
     def close(self) -> None:
         """End the process. Safe to call twice."""
@@ -252,10 +269,12 @@ class LlamaCpp:
         return ReferenceCrashed(f"llama.cpp {self.revision} ended ({how}): {tail or 'it wrote nothing'}")
 
 
-def _environment() -> dict[str, str]:
-    """Ours, importable from where we are; threads that wait sleep, as other processes need the CPUs too."""
+def _environment(hurried: bool) -> dict[str, str]:
+    """Ours, importable from where we are. Threads that wait sleep, as other processes need the CPUs too;
+    ``hurried``, for timing, leaves them to wait as llama.cpp's own programs do."""
     path = os.pathsep.join(part for part in sys.path if part)
-    return {"OMP_WAIT_POLICY": "passive", **os.environ, "PYTHONPATH": path}
+    given = {name: value for name, value in os.environ.items() if not (hurried and name == "OMP_WAIT_POLICY")}
+    return {**({} if hurried else {"OMP_WAIT_POLICY": "passive"}), **given, "PYTHONPATH": path}
 
 
 def _stop(process: subprocess.Popen[bytes], sock: socket.socket, stderr: Any) -> None:

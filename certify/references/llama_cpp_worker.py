@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from certify.references.llama_cpp import receive_frame, send_frame
+from certify.references.llama_timing import Timing, TimingError
 
 DECLARATIONS = """
 typedef int32_t llama_token, llama_pos, llama_seq_id;
@@ -73,6 +74,12 @@ float *llama_get_logits_ith(llama_context *ctx, int32_t i);
 llama_memory_t llama_get_memory(const llama_context *ctx);
 void llama_memory_clear(llama_memory_t mem, bool data);
 bool llama_memory_seq_rm(llama_memory_t mem, llama_seq_id seq, llama_pos p0, llama_pos p1);
+void llama_set_n_threads(llama_context *ctx, int32_t n_threads, int32_t n_threads_batch);
+void llama_synchronize(llama_context *ctx);
+llama_batch llama_batch_get_one(llama_token *tokens, int32_t n_tokens);
+size_t llama_state_seq_get_size(llama_context *ctx, llama_seq_id seq);
+size_t llama_state_seq_get_data(llama_context *ctx, uint8_t *out, size_t size, llama_seq_id seq);
+size_t llama_state_seq_set_data(llama_context *ctx, const uint8_t *src, size_t size, llama_seq_id seq);
 """
 
 CONTEXT_DEFAULTS = {
@@ -136,6 +143,7 @@ class Worker:
         self.context: Any = None
         self.context_key: tuple[Any, ...] = ()
         self.cached: list[int] = []
+        self.timing: Timing | None = None
 
     def _remember(self, level: int, text: Any, _user: Any) -> None:
         if level >= LOG_WARNING:
@@ -228,6 +236,27 @@ class Worker:
             self._decode(np.asarray([pick], dtype="<i4"), at, [at])
             row = self._row(0)
 
+    def seconds(self, ids: NDArray[np.int32], before: int, options: dict[str, Any]) -> float:
+        """Seconds to evaluate what stands behind the first ``before`` ids."""
+        self._check_ids(ids)
+        if self.timing is None:
+            self._load_weights()
+            self.timing = Timing(
+                self.lib,
+                self.model,
+                array=lambda part: self.ffi.new("llama_token[]", part),
+                buffer=lambda size: self.ffi.new("uint8_t[]", size),
+                absent=lambda pointer: pointer == self.ffi.NULL,
+            )
+        known, rest = ids[:before].tolist(), ids[before:].tolist()
+        how = {name: options[name] for name in ("together", "flash", "threads")}
+        return self.timing.seconds(known, rest, **how)
+
+    def _load_weights(self) -> None:
+        if not self.has_weights:
+            self.model = self._load(vocab_only=False)  # the vocabulary of the first handle stays valid
+            self.has_weights = True
+
     def _prepare(self, ids: NDArray[np.int32], options: dict[str, Any], n: int, *, first_wanted: int) -> int:
         """A context that holds ``n`` positions; returns the first position still to evaluate."""
         batch = options["batch"]
@@ -250,9 +279,7 @@ class Worker:
         return keep
 
     def _new_context(self, key: tuple[Any, ...], needed: int) -> None:
-        if not self.has_weights:
-            self.model = self._load(vocab_only=False)  # the vocabulary of the first handle stays valid
-            self.has_weights = True
+        self._load_weights()
         if self.context is not None:
             self.lib.llama_free(self.context)
             self.context = None
@@ -301,7 +328,8 @@ class Worker:
 def answer(worker: Worker, sock: socket.socket, head: dict[str, Any], payload: bytearray) -> None:
     """Carry out one request and send what it yields."""
     op = head["op"]
-    ids = np.frombuffer(payload, dtype="<i4").copy() if op in ("detokenize", "rows", "greedy") else None
+    with_ids = ("detokenize", "rows", "greedy", "seconds")
+    ids = np.frombuffer(payload, dtype="<i4").copy() if op in with_ids else None
     if op == "tokenize":
         send_frame(sock, {}, worker.tokenize(bytes(payload), head["special"]).tobytes())
     elif op == "detokenize":
@@ -309,6 +337,8 @@ def answer(worker: Worker, sock: socket.socket, head: dict[str, Any], payload: b
         send_frame(sock, {}, text)
     elif op == "is_end":
         send_frame(sock, {"value": worker.is_end(head["token"])})
+    elif op == "seconds" and ids is not None:
+        send_frame(sock, {"seconds": worker.seconds(ids, head["before"], head)})
     elif op == "rows" and ids is not None:
         for positions, block in worker.rows(ids, head["positions"], head):
             send_frame(sock, {"positions": positions}, block)
@@ -338,7 +368,7 @@ def serve(sock: socket.socket) -> None:
                 refuse("no model is open")
             else:
                 answer(worker, sock, head, payload)
-        except Refused as error:
+        except (Refused, TimingError) as error:
             refuse(str(error))
         except OSError as error:
             refuse(f"cannot load the library: {error}")

@@ -9,6 +9,8 @@ import importlib
 from typing import Any
 
 from certify.references import ReferenceUnavailable
+from certify.references.llama_cpp import LlamaCpp
+from certify.references.llama_peer import open_peer
 from certify.targets import Job
 
 DEFAULT_PROVIDERS = {"llama.cpp": "xllamacpp", "tokenizers": "tokenizers", "sentencepiece": "sentencepiece"}
@@ -20,9 +22,25 @@ CLASSES = {
 
 
 def open_reference(name: str, job: Job) -> Any:
-    """Open the reference called ``name`` on the job's file. ReferenceUnavailable names what lacks."""
+    """Open the reference called ``name`` on the job's file. ReferenceUnavailable names what lacks.
+
+    ``NAME/speed`` opens it to be timed; ``peer/speed`` is the program that ``--peer`` named.
+    """
+    plain = name.removesuffix("/speed")
+    model = job.artifacts[0].path
+    if plain != name:
+        return open_speed(plain, model, job.peer)
     pin = job.references.get(name)
-    return open_path(name, job.artifacts[0].path, pin.provider if pin else None)
+    return open_path(name, model, pin.provider if pin else None)
+
+
+def open_speed(name: str, model: str, peer: str | None) -> Any:
+    """An opponent in speed: the user's program, or the llama.cpp of the wheel."""
+    if name == "peer" and peer is not None:
+        return open_peer(peer, model)
+    if name != "llama.cpp":
+        raise ReferenceUnavailable(f"{name!r} cannot be timed; llama.cpp and the program of --peer can")
+    return LlamaCpp(model, hurried=True)
 
 
 def open_path(name: str, model: str, provider: str | None = None) -> Any:

@@ -104,6 +104,13 @@ class Honest:
             known.append(int(self.row(known, len(known) - 1, setting).argmax()))
         return known[len(ids) :]
 
+    def seconds(self, before: int, count: int, setting: Setting, *, together: bool) -> float:
+        """No clock: a token costs 1 ms at once, 10 ms alone, a millionth more for each one before it."""
+        return count * (1e-3 if together else 1e-2 + 1e-6 * before)
+
+    def start_command(self, setting: Setting, prompt: str, folder: Path | None) -> list[str]:
+        return ["ours", "absent" if folder is None else "present"]
+
     def close(self) -> None:
         pass
 
@@ -278,6 +285,31 @@ class OutsideMargin(Honest):
         return row
 
 
+class SlowInInt8AtTwoThreads(Honest):
+    """Only one way of decoding is slow."""
+
+    def seconds(self, before: int, count: int, setting: Setting, *, together: bool) -> float:
+        slow = setting.activations == "int8" and setting.threads == 2 and not together
+        return super().seconds(before, count, setting, together=together) * (1.6 if slow else 1)
+
+
+class SlowAtDepth(Honest):
+    def seconds(self, before: int, count: int, setting: Setting, *, together: bool) -> float:
+        return super().seconds(before, count, setting, together=together) * (4 if before > 100 else 1)
+
+
+class FastOnce(Honest):
+    """Nine runs of ten are slow; the tenth would win if the best one counted."""
+
+    calls = 0
+
+    def seconds(self, before: int, count: int, setting: Setting, *, together: bool) -> float:
+        FastOnce.calls += 1
+        return super().seconds(before, count, setting, together=together) * (
+            0.1 if self.calls % 10 == 0 else 3
+        )
+
+
 class NoSuchDevice(Honest):
     def backends(self) -> tuple[str, ...]:
         return ()
@@ -349,6 +381,16 @@ class Peer:
             known.append(int(row.argmax()))
             yield known[-1], row
 
+    def seconds(
+        self, before: Sequence[int], ids: Sequence[int], *, together: bool, flash: str, threads: int
+    ) -> float:
+        """Twice what the honest subject takes; without flash attention a little more, at depth less."""
+        base = len(ids) * (2e-3 if together else 2e-2 + 2e-6 * len(before))
+        return base * (1.1 if (flash == "off") == (len(before) < 100) else 1)
+
+    def start_command(self, prompt: str, threads: int, context_tokens: int) -> list[str] | None:
+        return ["peer"]
+
     def greedy(self, ids: Sequence[int], n: int, *, stop: bool = False) -> list[int]:
         return [pick for pick, _ in self.greedy_rows(ids, n)]
 
@@ -373,6 +415,40 @@ class PeerCrashes(Peer):
         raise ReferenceCrashed("peer ended (signal SIGSEGV)")
 
     greedy_rows = rows
+
+    def seconds(self, *_: Any, **__: Any) -> float:
+        raise ReferenceCrashed("peer ended (signal SIGILL)")
+
+
+class PeerDrifts(Peer):
+    """Never within 15 % of itself."""
+
+    calls = 0
+
+    def seconds(
+        self, before: Sequence[int], ids: Sequence[int], *, together: bool, flash: str, threads: int
+    ) -> float:
+        PeerDrifts.calls += 1
+        base = super().seconds(before, ids, together=together, flash=flash, threads=threads)
+        return base * (1 + 0.5 * (self.calls % 5))
+
+
+class PeerIsInterrupted(Peer):
+    """Every third run takes twice as long."""
+
+    calls = 0
+
+    def seconds(
+        self, before: Sequence[int], ids: Sequence[int], *, together: bool, flash: str, threads: int
+    ) -> float:
+        PeerIsInterrupted.calls += 1
+        base = super().seconds(before, ids, together=together, flash=flash, threads=threads)
+        return base * (2 if self.calls % 3 == 0 else 1)
+
+
+class PeerWithoutBinding(Peer):
+    def start_command(self, prompt: str, threads: int, context_tokens: int) -> list[str] | None:
+        return None
 
 
 class PeerUnrepeatable(Peer):
@@ -424,6 +500,7 @@ REFERENCES: dict[str, type[Peer]] = {"peer": Peer, "second": Peer, "dissenter": 
 
 def open_reference(name: str, job: Job) -> Peer:
     """References by name; the pin's provider may name another class of this module."""
+    name = name.removesuffix("/speed")
     pin = job.references.get(name)
     planted = globals().get(pin.provider) if pin else None
     return (planted or REFERENCES[name])(job)

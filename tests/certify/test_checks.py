@@ -21,6 +21,13 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     "greedy_reference": {"prompts": "prompts", "reference": "peer", "tokens": 12},
     "identity": {"tokens": 40, "rows": 6},
     "fidelity": {"against": "peer", "positions": 60},
+    "performance": {
+        "reference": "peer",
+        "pairs": 2,
+        "prompt_tokens": 16,
+        "prompt_ratio_min": {"wide": 1.5},
+        "stolen_ratio_max": 1,
+    },
 }
 
 
@@ -65,6 +72,7 @@ BREAKS = [
     ("fidelity", fakes.Nan, Reason.NONFINITE),
     ("fidelity", fakes.Shorter, Reason.ENGINE_FAILED),
     ("fidelity", fakes.Unrepeatable, Reason.ZERO_POINT_FAILED),
+    ("performance", fakes.FastOnce, Reason.THRESHOLD_MISSED),
 ]
 
 
@@ -83,7 +91,7 @@ REFERENCE_FAULTS = [
 ]
 
 
-@pytest.mark.parametrize("check", ["tokenizer", "greedy_reference", "fidelity"])
+@pytest.mark.parametrize("check", ["tokenizer", "greedy_reference", "fidelity", "performance"])
 @pytest.mark.parametrize(("reference", "outcome", "reason"), REFERENCE_FAULTS)
 def test_a_fault_of_the_reference_is_never_a_pass(
     check: str, reference: type[fakes.Peer], outcome: str, reason: Reason, tmp_path: Path

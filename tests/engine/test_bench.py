@@ -10,9 +10,9 @@ import pytest
 
 from engine import native
 from engine.bench import Bench, Traffic, Work, process_start, tokens
-from engine.errors import UsageError
+from engine.errors import MeasureError, UsageError
 from engine.machine import last_cache_bytes
-from engine.model import Header, RuntimeConfig
+from engine.model import Header, Model, RuntimeConfig
 from tests.engine.cli import document, gaugeblock
 
 Tiny = Callable[[str], Path]
@@ -58,7 +58,8 @@ def test_a_context_that_is_too_small_is_refused(tiny_model: Tiny) -> None:
 
 
 def test_every_series_evaluates_what_it_says(tiny_model: Tiny) -> None:
-    with Bench(tiny_model(NAME), RuntimeConfig(context_tokens=64), threads=1, sequences=2) as bench:
+    config = RuntimeConfig(context_tokens=64)
+    with Model.open(tiny_model(NAME), config=config) as model, Bench(model, threads=1, sequences=2) as bench:
         assert bench.prompt(5) > 0
         assert bench.session.length() == 5
         assert bench.decode(3) > 0
@@ -73,7 +74,7 @@ def test_every_series_evaluates_what_it_says(tiny_model: Tiny) -> None:
 def test_a_sequence_that_differs_from_its_solo_run_is_noticed(
     tiny_model: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Bench(tiny_model(NAME), RuntimeConfig(context_tokens=16), threads=1, sequences=2) as bench:
+    with Model.open(tiny_model(NAME)) as model, Bench(model, threads=1, sequences=2) as bench:
         step = bench.session.step
         monkeypatch.setattr(bench.session, "step", lambda entries: np.nextafter(step(entries), np.float32(9)))
         assert not bench.together_is_alone(1, 2)
@@ -109,7 +110,7 @@ def test_work_without_tokens_is_refused() -> None:
 def test_a_process_that_gives_no_token_is_no_measurement(text: str) -> None:
     import sys
 
-    with pytest.raises(UsageError, match="ended with status"):
+    with pytest.raises(MeasureError, match="ended with status"):
         process_start([sys.executable, "-c", text])
 
 
