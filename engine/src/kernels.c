@@ -53,7 +53,7 @@ static int has_avx512_vnni(void)
 
 static const recipe recipes[MAX_SETS] = {
 #if defined(__x86_64__)
-    {"avx512-vnni", &gb_kernels_ref_fma, has_avx512_vnni, {gb_rows_avx512, gb_matmul_avx512_vnni}},
+    {"avx512-vnni", &gb_kernels_ref_fma, has_avx512_vnni, {gb_rows_avx512_vnni, gb_matmul_avx512_vnni}},
     {"avx512", &gb_kernels_ref_fma, has_avx512, {gb_rows_avx512}},
     {"avx2", &gb_kernels_ref_fma, has_avx2, {gb_rows_avx2}},
 #elif defined(__aarch64__)

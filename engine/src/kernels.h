@@ -34,6 +34,23 @@ typedef struct gb_matrix {
 
 typedef struct gb_panels gb_panels; /* a matrix rearranged for vector kernels: panels.h */
 typedef struct gb_acts gb_acts;     /* quantised rows to match */
+/* Keys and values of one KV head and chunk, as a page holds them. f16 and f32: k is
+ * [key_dim][GB_CHUNK], v is [GB_CHUNK][value_dim]. q8: codes, k as [key_dim / 4][GB_CHUNK][4]; the scales are
+ * [key_dim / 32][GB_CHUNK] and [GB_CHUNK][value_dim / 32]. */
+typedef struct gb_kv_chunk {
+    const void *k, *v;
+    const float *k_scales, *v_scales;
+    int64_t key_dim, value_dim;
+    float scale, cap; /* of scores; cap 0: none */
+} gb_kv_chunk;
+
+/* One query head of one row; it sees positions first <= p < last of the chunk. */
+typedef struct gb_query {
+    const float *q;      /* [key_dim]; of q8 the scales: [key_dim / 32] */
+    const int8_t *codes; /* [key_dim], q8 only */
+    int32_t first, last;
+    float *out;          /* m, l, o[value_dim] */
+} gb_query;
 
 typedef struct gb_kernels {
     const char *name;
@@ -63,18 +80,13 @@ typedef struct gb_kernels {
     int (*softcap)(float *x, float cap, int64_t n);
     int (*all_finite)(const float *x, int64_t n);
 
-    /* Attention, one query head and one chunk; positions first <= p < last of the chunk count.
-     * Keys are [dim][GB_CHUNK], values [GB_CHUNK][dim]. */
-    void (*widen_f16)(const uint16_t *src, int64_t n, float *out); /* finite values only */
-    void (*scores)(const float *k, const float *q, int64_t dim, int64_t last, float *s);
-    /* codes [dim][GB_CHUNK], scales [dim/32][GB_CHUNK], q is [dim/32] blocks */
-    void (*scores_q8)(const int8_t *codes, const float *scales, const gb_act32 *q, int64_t dim, int64_t last, float *s);
-    /* s: dot products in, exp(score - m) out; cap 0 where there is none. 0 where a score is not finite. */
-    int (*softmax)(float *s, int64_t first, int64_t last, float scale, float cap, float *m, float *l);
-    void (*weigh)(const float *v, const float *e, int64_t first, int64_t last, int64_t dim, float *o);
-    /* codes [GB_CHUNK][dim], scales [GB_CHUNK][dim/32] */
-    void (*weigh_q8)(const int8_t *codes, const float *scales, const float *e, int64_t first, int64_t last, int64_t dim,
-                     float *o);
+    /* Keys, values and queries of KV type q8: int8 codes up to 127 and a scale per 32 elements.
+     * 0 where a value is not finite. */
+    int (*quantise_q8)(const float *x, int64_t n, int8_t *codes, float *scales);
+    /* To f16, overflow to infinity. 0 where a result is not finite. */
+    int (*narrow_f16)(const float *x, int64_t n, uint16_t *out);
+    /* n queries against one chunk, by ENGINE_KV_*. 0 where a score is not finite. */
+    int (*attend[3])(const gb_kv_chunk *kv, const gb_query *q, int64_t n);
     /* Merge n chunks: m and l are [n], o is [n][dim], each with the given stride in floats. */
     void (*merge)(const float *m, const float *l, const float *o, int64_t stride, int64_t n, int64_t dim, float *out);
 } gb_kernels;
@@ -93,6 +105,7 @@ extern const gb_kernels gb_kernels_ref; /* portable */
 #if defined(__x86_64__)
 extern const gb_kernels gb_kernels_ref_fma; /* the portable source, compiled for AVX2 with FMA */
 void gb_rows_avx512(gb_kernels *set);
+void gb_rows_avx512_vnni(gb_kernels *set);
 void gb_rows_avx2(gb_kernels *set);
 void gb_matmul_avx512_vnni(gb_kernels *set);
 #elif defined(__aarch64__)

@@ -12,7 +12,7 @@
 #define GB_KERNELS_NAME "ref"
 #endif
 
-enum { SEGMENT_BLOCKS = GB_SEGMENT / GB_BLOCK, INT_ROWS = 8, F32_ROWS = 32, PARTIALS = 16 };
+enum { SEGMENT_BLOCKS = GB_SEGMENT / GB_BLOCK, INT_ROWS = 8, F32_ROWS = 32, PARTIALS = 16, QUERIES = 8 };
 
 /* ---- Quantising activations ---------------------------------------------------------- */
 
@@ -235,6 +235,30 @@ static int softcap(float *x, float cap, int64_t n)
 
 /* ---- Attention ----------------------------------------------------------------------- */
 
+/* Keys, values and queries of KV type q8. */
+static int quantise_q8(const float *x, int64_t n, int8_t *codes, float *scales)
+{
+    for (int64_t b = 0; b < n / GB_BLOCK; b++) {
+        gb_act32 block;
+        if (!quantise(x + b * GB_BLOCK, GB_BLOCK, 127, &block))
+            return 0;
+        for (int i = 0; i < GB_BLOCK; i++)
+            codes[b * GB_BLOCK + i] = (int8_t)block.q[i];
+        scales[b] = block.d;
+    }
+    return 1;
+}
+
+static int narrow_f16(const float *x, int64_t n, uint16_t *out)
+{
+    int finite = 1;
+    for (int64_t i = 0; i < n; i++) {
+        out[i] = gb_f32_to_f16(x[i]);
+        finite &= (out[i] & 0x7c00) != 0x7c00;
+    }
+    return finite;
+}
+
 static void widen_f16(const uint16_t *src, int64_t n, float *out)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -247,39 +271,46 @@ static void widen_f16(const uint16_t *src, int64_t n, float *out)
     }
 }
 
+/* n items from number first on of a plane of keys or values, in f32. */
+static const float *widen(const void *plane, int64_t first, int64_t n, int kv, float *scratch)
+{
+    if (kv == ENGINE_KV_F32)
+        return (const float *)plane + first;
+    widen_f16((const uint16_t *)plane + first, n, scratch);
+    return scratch;
+}
+
 /* Positions are computed in whole groups of 16; those past last are not used. */
 static inline int64_t whole_groups(int64_t last)
 {
     return (last + PARTIALS - 1) / PARTIALS * PARTIALS;
 }
 
-static void scores(const float *k, const float *q, int64_t dim, int64_t last, float *s)
+/* Dot products of n queries with all keys of a chunk: s is [n][GB_CHUNK]. */
+static inline void scores(const gb_kv_chunk *kv, const gb_query *q, int64_t n, int type, float (*s)[GB_CHUNK])
 {
-    int64_t width = whole_groups(last);
-    for (int64_t p = 0; p < width; p++)
-        s[p] = 0.0f;
-    for (int64_t i = 0; i < dim; i++) {
-        float factor = q[i];
-        const float *row = k + i * GB_CHUNK;
-        for (int64_t p = 0; p < width; p++)
-            s[p] = gb_fmaf(factor, row[p], s[p]);
+    float scratch[GB_CHUNK];
+    memset(s, 0, (size_t)n * sizeof *s);
+    for (int64_t i = 0; i < kv->key_dim; i++) {
+        const float *row = widen(kv->k, i * GB_CHUNK, GB_CHUNK, type, scratch);
+        for (int64_t a = 0; a < n; a++)
+            for (int p = 0; p < GB_CHUNK; p++)
+                s[a][p] = gb_fmaf(q[a].q[i], row[p], s[a][p]);
     }
 }
 
-static void scores_q8(const int8_t *codes, const float *scales, const gb_act32 *q, int64_t dim, int64_t last, float *s)
+static void scores_q8(const gb_kv_chunk *kv, const gb_query *q, float *s)
 {
-    int64_t width = whole_groups(last);
-    for (int64_t p = 0; p < width; p++)
-        s[p] = 0.0f;
-    for (int64_t b = 0; b < dim / GB_BLOCK; b++) {
+    const int8_t *codes = kv->k;
+    memset(s, 0, GB_CHUNK * sizeof *s);
+    for (int64_t b = 0; b < kv->key_dim / GB_BLOCK; b++) {
         int32_t sum[GB_CHUNK] = {0};
-        for (int i = 0; i < GB_BLOCK; i++) {
-            const int8_t *row = codes + (b * GB_BLOCK + i) * GB_CHUNK;
-            for (int64_t p = 0; p < width; p++)
-                sum[p] += q[b].q[i] * row[p];
-        }
-        for (int64_t p = 0; p < width; p++)
-            s[p] = gb_fmaf(q[b].d * scales[b * GB_CHUNK + p], (float)sum[p], s[p]);
+        for (int64_t i = b * GB_BLOCK; i < (b + 1) * GB_BLOCK; i += 4)
+            for (int p = 0; p < GB_CHUNK; p++)
+                for (int j = 0; j < 4; j++)
+                    sum[p] += q->codes[i + j] * codes[i * GB_CHUNK + p * 4 + j];
+        for (int p = 0; p < GB_CHUNK; p++)
+            s[p] = gb_fmaf(q->q[b] * kv->k_scales[b * GB_CHUNK + p], (float)sum[p], s[p]);
     }
 }
 
@@ -319,36 +350,81 @@ static int softmax(float *s, int64_t first, int64_t last, float scale_by, float 
             s[p + j] = gb_expf(s[p + j] - most);
             part[j] = part[j] + s[p + j];
         }
-    *m = most;
+    *m = most + 0.0f; /* of two zeros, +0 */
     *l = tree(part);
     return 1;
 }
 
-static void weigh(const float *v, const float *e, int64_t first, int64_t last, int64_t dim, float *o)
+static inline void weigh(const gb_kv_chunk *kv, const float *e, int64_t first, int64_t last, int type, float *o)
 {
+    float scratch[GB_BLOCK];
+    int64_t dim = kv->value_dim;
     for (int64_t i = 0; i < dim; i++)
         o[i] = 0.0f;
     for (int64_t p = first; p < last; p++) {
         float factor = e[p];
-        const float *row = v + p * dim;
-        for (int64_t i = 0; i < dim; i++)
-            o[i] = gb_fmaf(factor, row[i], o[i]);
+        for (int64_t start = 0; start < dim; start += GB_BLOCK) {
+            int64_t n = dim - start < GB_BLOCK ? dim - start : GB_BLOCK;
+            const float *row = widen(kv->v, p * dim + start, n, type, scratch);
+            for (int64_t i = 0; i < n; i++)
+                o[start + i] = gb_fmaf(factor, row[i], o[start + i]);
+        }
     }
 }
 
-static void weigh_q8(const int8_t *codes, const float *scales, const float *e, int64_t first, int64_t last, int64_t dim,
-                     float *o)
+static void weigh_q8(const gb_kv_chunk *kv, const float *e, int64_t first, int64_t last, float *o)
 {
+    const int8_t *codes = kv->v;
+    int64_t dim = kv->value_dim;
     for (int64_t i = 0; i < dim; i++)
         o[i] = 0.0f;
     for (int64_t p = first; p < last; p++) {
         for (int64_t b = 0; b < dim / GB_BLOCK; b++) {
-            float factor = e[p] * scales[p * (dim / GB_BLOCK) + b];
+            float factor = e[p] * kv->v_scales[p * (dim / GB_BLOCK) + b];
             const int8_t *row = codes + p * dim + b * GB_BLOCK;
             for (int i = 0; i < GB_BLOCK; i++)
                 o[b * GB_BLOCK + i] = gb_fmaf(factor, (float)row[i], o[b * GB_BLOCK + i]);
         }
     }
+}
+
+/* Queries in small groups, so that a row of f16 keys is widened once for several. */
+static inline int attend(const gb_kv_chunk *kv, const gb_query *q, int64_t n, int type)
+{
+    float s[QUERIES][GB_CHUNK];
+    int finite = 1;
+    for (int64_t a = 0; a < n; a += QUERIES) {
+        int64_t count = n - a < QUERIES ? n - a : QUERIES;
+        scores(kv, q + a, count, type, s);
+        for (int64_t i = 0; i < count; i++) {
+            const gb_query *one = &q[a + i];
+            finite &= softmax(s[i], one->first, one->last, kv->scale, kv->cap, &one->out[0], &one->out[1]);
+            weigh(kv, s[i], one->first, one->last, type, one->out + 2);
+        }
+    }
+    return finite;
+}
+
+static int attend_f16(const gb_kv_chunk *kv, const gb_query *q, int64_t n)
+{
+    return attend(kv, q, n, ENGINE_KV_F16);
+}
+
+static int attend_f32(const gb_kv_chunk *kv, const gb_query *q, int64_t n)
+{
+    return attend(kv, q, n, ENGINE_KV_F32);
+}
+
+static int attend_q8(const gb_kv_chunk *kv, const gb_query *q, int64_t n)
+{
+    float s[GB_CHUNK];
+    int finite = 1;
+    for (int64_t a = 0; a < n; a++) {
+        scores_q8(kv, &q[a], s);
+        finite &= softmax(s, q[a].first, q[a].last, kv->scale, kv->cap, &q[a].out[0], &q[a].out[1]);
+        weigh_q8(kv, s, q[a].first, q[a].last, q[a].out + 2);
+    }
+    return finite;
 }
 
 static void merge(const float *m, const float *l, const float *o, int64_t stride, int64_t n, int64_t dim, float *out)
@@ -382,11 +458,8 @@ const gb_kernels GB_KERNELS_TABLE = {
     .scale = scale,
     .softcap = softcap,
     .all_finite = all_finite,
-    .widen_f16 = widen_f16,
-    .scores = scores,
-    .scores_q8 = scores_q8,
-    .softmax = softmax,
-    .weigh = weigh,
-    .weigh_q8 = weigh_q8,
+    .quantise_q8 = quantise_q8,
+    .narrow_f16 = narrow_f16,
+    .attend = {attend_f16, attend_f32, attend_q8},
     .merge = merge,
 };

@@ -1,5 +1,6 @@
 /* rows_avx2.c: row kernels and attention for x86-64 with AVX2 with FMA and F16C; kernels.c decides
- * whether they run. The code is that of rows_simd.h over the operations of simd_avx2.h. */
+ * whether they run. The code is in rows_simd.h
+ * and attention_simd.h, over the operations of simd_avx2.h. */
 #include "kernels.h"
 
 #if defined(__x86_64__)
@@ -17,9 +18,12 @@
 
 #include "rows_simd.h"
 
+#include "attention_simd.h"
+
 void gb_rows_avx2(gb_kernels *set)
 {
     override_rows(set);
+    override_attention(set);
 }
 
 #if defined(__clang__)

@@ -1,5 +1,6 @@
 /* rows_avx512.c: row kernels and attention for x86-64 with AVX-512; kernels.c decides
- * whether they run. The code is that of rows_simd.h over the operations of simd_avx512.h. */
+ * whether they run. The code is in rows_simd.h
+ * and attention_simd.h, over the operations of simd_avx512.h. */
 #include "kernels.h"
 
 #if defined(__x86_64__)
@@ -17,9 +18,12 @@
 
 #include "rows_simd.h"
 
+#include "attention_simd.h"
+
 void gb_rows_avx512(gb_kernels *set)
 {
     override_rows(set);
+    override_attention(set);
 }
 
 #if defined(__clang__)

@@ -150,39 +150,59 @@ static uint64_t run_rope(const gb_kernels *k)
 
 static uint64_t run_attention(const gb_kernels *k)
 {
-    float keys[DIM * GB_CHUNK], values[GB_CHUNK * DIM], q[DIM], s[GB_CHUNK], part[2][DIM + 2], out[DIM];
-    uint16_t half[GB_CHUNK * DIM];
+    float keys[DIM * GB_CHUNK], values[GB_CHUNK * DIM], q[DIM], part[2][DIM + 2], out[DIM];
     fill(keys, DIM * GB_CHUNK, 9);
     fill(values, GB_CHUNK * DIM, 10);
     fill(q, DIM, 11);
-    for (int i = 0; i < GB_CHUNK * DIM; i++)
-        half[i] = gb_f32_to_f16(values[i] * (i % 7 == 0 ? 0x1p-16f : 1.0f)); /* subnormals too */
-    k->widen_f16(half, GB_CHUNK * DIM, values);
+    for (int i = 0; i < GB_CHUNK * DIM; i++) /* numbers that f16 holds, subnormals too */
+        values[i] = gb_f16_to_f32(gb_f32_to_f16(values[i] * (i % 7 == 0 ? 0x1p-16f : 1.0f)));
     for (int c = 0; c < 2; c++) { /* a whole chunk with a soft cap, then part of one */
-        int64_t first = c == 0 ? 0 : 5, last = c == 0 ? GB_CHUNK : POSITIONS;
-        k->scores(keys, q, DIM, last, s);
-        k->softmax(s, first, last, 0.0078125f, c == 0 ? 50.0f : 0.0f, &part[c][0], &part[c][1]);
-        k->weigh(values, s, first, last, DIM, part[c] + 2);
+        gb_kv_chunk kv = {.k = keys, .v = values, .key_dim = DIM, .value_dim = DIM, .scale = 0.0078125f,
+                          .cap = c == 0 ? 50.0f : 0.0f};
+        gb_query one = {.q = q, .first = c == 0 ? 0 : 5, .last = c == 0 ? GB_CHUNK : POSITIONS, .out = part[c]};
+        k->attend[ENGINE_KV_F32](&kv, &one, 1);
     }
     k->merge(&part[0][0], &part[0][1], &part[0][2], DIM + 2, 2, DIM, out);
     return hash_floats(out, DIM);
 }
 
+/* Seven queries at once, each seeing a little more; every bit pattern of f16 but infinities and NaN. */
+static uint64_t run_attention_f16(const gb_kernels *k)
+{
+    uint16_t keys[DIM * GB_CHUNK], values[GB_CHUNK * DIM];
+    float q[7][DIM], out[7][DIM + 2];
+    gb_query queries[7];
+    gb_kv_chunk kv = {.k = keys, .v = values, .key_dim = DIM, .value_dim = DIM, .scale = 0x1p-18f};
+    uint64_t state = 16;
+    fill(q[0], 7 * DIM, 17);
+    for (int i = 0; i < DIM * GB_CHUNK; i++) {
+        keys[i] = (uint16_t)((next(&state) >> 32) & 0xfbff);
+        values[i] = (uint16_t)((next(&state) >> 32) & 0xfbff);
+    }
+    for (int i = 0; i < 7; i++)
+        queries[i] = (gb_query){.q = q[i], .first = i, .last = POSITIONS + i, .out = out[i]};
+    k->attend[ENGINE_KV_F16](&kv, queries, 7);
+    return hash_floats(out[0], 7 * (DIM + 2));
+}
+
 static uint64_t run_attention_q8(const gb_kernels *k)
 {
-    float scales[DIM / GB_BLOCK * GB_CHUNK], q[DIM], s[GB_CHUNK], out[DIM], m, l;
-    int8_t codes[DIM * GB_CHUNK];
-    gb_act32 act[DIM / GB_BLOCK];
+    float k_scales[DIM / GB_BLOCK * GB_CHUNK], q[DIM], d[DIM / GB_BLOCK], part[DIM + 2];
+    int8_t keys[DIM * GB_CHUNK], values[GB_CHUNK * DIM], codes[DIM];
+    gb_kv_chunk kv = {.k = keys, .v = values, .k_scales = k_scales, .v_scales = k_scales, .key_dim = DIM,
+                      .value_dim = DIM, .scale = 0x1p-16f};
+    gb_query one = {.q = d, .codes = codes, .first = 3, .last = POSITIONS, .out = part};
     uint64_t state = 12;
     for (int i = 0; i < DIM * GB_CHUNK; i++)
-        codes[i] = (int8_t)((int32_t)(next(&state) >> 32) % 128);
-    fill(scales, DIM / GB_BLOCK * GB_CHUNK, 13);
+        values[i] = (int8_t)((int32_t)(next(&state) >> 32) % 128);
+    for (int i = 0; i < DIM; i++)
+        for (int p = 0; p < GB_CHUNK; p++)
+            keys[i / 4 * 4 * GB_CHUNK + p * 4 + i % 4] = values[i * GB_CHUNK + p];
+    fill(k_scales, DIM / GB_BLOCK * GB_CHUNK, 13);
     fill(q, DIM, 14);
-    k->quantise(q, DIM, 127, act);
-    k->scores_q8(codes, scales, act, DIM, POSITIONS, s);
-    k->softmax(s, 3, POSITIONS, 0x1p-16f, 0.0f, &m, &l);
-    k->weigh_q8(codes, scales, s, 3, POSITIONS, DIM, out);
-    return hash_floats(out, DIM) ^ hash_floats(&m, 1) ^ hash_floats(&l, 1);
+    k->quantise_q8(q, DIM, codes, d);
+    k->attend[ENGINE_KV_Q8](&kv, &one, 1);
+    return hash_floats(part + 2, DIM) ^ hash_floats(&part[0], 1) ^ hash_floats(&part[1], 1);
 }
 
 static uint64_t run_double(const gb_kernels *k)
@@ -221,6 +241,7 @@ static const selftest_case cases[] = {
     {"gates", run_gates, 0x4c9d9cb45c74b549},
     {"rope", run_rope, 0x26d265e59b04211a},
     {"attention", run_attention, 0x1ac616e66b34d2b5},
+    {"attention-f16", run_attention_f16, 0xd54cf195872b442a},
     {"attention-q8", run_attention_q8, 0x76d06235f81d0224},
     {"double", run_double, 0x481d446b356ba70d},
     {"sampler", run_sampler, 0xae09d9e61b5cde79},

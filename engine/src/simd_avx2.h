@@ -35,6 +35,11 @@ INLINE vf vi_convert(vi a) { return _mm256_cvtepi32_ps(a); }
 INLINE void vi_store(int32_t *p, vi x) { _mm256_storeu_si256((void *)p, x); }
 
 INLINE vf vf_load_f16(const uint16_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const void *)p)); }
+INLINE void vf_store_f16(uint16_t *p, vf x)
+{
+    _mm_storeu_si128((void *)p, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
 INLINE vf vf_load_s8(const int8_t *p)
 {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)p)));

@@ -37,6 +37,11 @@ INLINE vf vi_convert(vi a) { return _mm512_cvtepi32_ps(a); }
 INLINE void vi_store(int32_t *p, vi x) { _mm512_storeu_si512(p, x); }
 
 INLINE vf vf_load_f16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)p)); }
+INLINE void vf_store_f16(uint16_t *p, vf x)
+{
+    _mm256_storeu_si256((void *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
 INLINE vf vf_load_s8(const int8_t *p)
 {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)p)));

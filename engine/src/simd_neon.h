@@ -35,6 +35,11 @@ INLINE vf vi_convert(vi a) { return vcvtq_f32_s32(a); }
 INLINE void vi_store(int32_t *p, vi x) { vst1q_s32(p, x); }
 
 INLINE vf vf_load_f16(const uint16_t *p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
+INLINE void vf_store_f16(uint16_t *p, vf x)
+{
+    vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(x)));
+}
+
 INLINE vf vf_load_s8(const int8_t *p)
 {
     int32_t four;

@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-enum { K = 2816, ROWS = 45, TOKENS = 5, DIM = 96, CHUNKS = 3 };
+enum { K = 2816, ROWS = 45, TOKENS = 5 };
 
 static uint64_t state = 88172645463325252u;
 
@@ -20,6 +20,16 @@ static uint32_t random_bits(void)
     state ^= state >> 7;
     state ^= state << 17;
     return (uint32_t)(state >> 16);
+}
+
+/* Any finite float. */
+static float any_float(void)
+{
+    float f;
+    do
+        f = gb_from_bits(random_bits() << 16 | (random_bits() & 0xffff));
+    while (gb_abs_bits(f) >= GB_NONFINITE_BITS);
+    return random_bits() % 16 == 0 ? 0.0f : random_bits() % 15 == 0 ? -0.0f : f;
 }
 
 static float random_float(void)
@@ -135,64 +145,222 @@ static void rows(const gb_kernels *set)
     }
 }
 
+/* Equal bits, or both a NaN: its payload is not defined. */
+static int same_bits(const float *a, const float *b, int n)
+{
+    int same = 1;
+    for (int i = 0; i < n; i++)
+        same &= gb_bits(a[i]) == gb_bits(b[i]) || (a[i] != a[i] && b[i] != b[i]);
+    return same;
+}
+
+/* Subnormal, huge and zero values, and what becomes of them. */
+static void rows_at_the_limits(const gb_kernels *set)
+{
+    enum { N = 277 };
+    static float a[2][N], b[N];
+    for (int round = 0; round < 200; round++) {
+        for (int i = 0; i < N; i++) {
+            a[0][i] = any_float();
+            b[i] = any_float();
+        }
+        memcpy(a[1], a[0], sizeof a[0]);
+        int kind = round % 7, ok[2] = {0, 0};
+        for (int i = 0; i < 2; i++) {
+            const gb_kernels *k = i == 0 ? &gb_kernels_ref : set;
+            switch (kind) {
+            case 0: k->gate(a[i], b, N, GB_GATE_SILU); break;
+            case 1: k->gate(a[i], b, N, GB_GATE_GELU_TANH); break;
+            case 2: ok[i] = k->softcap(a[i], 0x1p-20f, N); break;
+            case 3: k->add(a[i], b, N); break;
+            case 4: k->scale(a[i], b[0], N); break;
+            case 5: k->rope(a[i], b, N / 2, round % 2); break;
+            default:
+                k->scale(a[i], 0x1p-70f, N);
+                ok[i] = k->rms_norm(a[i], b, N, 1e-38f, a[i]);
+            }
+        }
+        CHECK(ok[0] == ok[1] && same_bits(a[0], a[1], N));
+    }
+}
+
 static void not_finite(const gb_kernels *set)
 {
     static float a[64], b[64];
     const float bad[] = {NAN, -NAN, INFINITY, -INFINITY};
-    float m, l;
     for (int i = 0; i < 4; i++) {
         randomise(a, 64);
         a[37] = bad[i];
         CHECK(!set->quantise(a, 64, 127, act[0]) && !set->all_finite(a, 64) && !set->rms_norm(a, b, 64, 1e-5f, b));
         CHECK(!set->softcap(a, 30.0f, 64));
-        randomise(a, 64);
-        a[37] = bad[i];
-        CHECK(!set->softmax(a, 30, 40, 1.0f, 0.0f, &m, &l));
-        randomise(a, 64);
-        a[37] = bad[i]; /* absent positions do not matter */
-        CHECK(set->softmax(a, 0, 37, 1.0f, 0.0f, &m, &l) && set->softmax(a, 38, 64, 1.0f, 0.0f, &m, &l));
     }
 }
 
-static void halves(const gb_kernels *set)
-{
-    uint16_t h[GB_CHUNK];
-    float out[GB_CHUNK];
-    for (uint32_t base = 0; base < 0x10000; base += GB_CHUNK) {
-        for (uint32_t i = 0; i < GB_CHUNK; i++)
-            h[i] = (uint16_t)(base + i);
-        set->widen_f16(h, GB_CHUNK, out);
-        for (uint32_t i = 0; i < GB_CHUNK; i++)
-            if ((h[i] & 0x7c00) != 0x7c00)
-                CHECK(gb_bits(out[i]) == gb_bits(gb_f16_to_f32(h[i])));
-    }
-}
+enum { MAX_DIM = 256, QUERIES = 13, ITEMS = MAX_DIM * GB_CHUNK };
 
+/* A chunk of any KV type, and queries for it; keys and values hold the widest type. */
 typedef struct heads {
-    float q[DIM], k[CHUNKS][DIM * GB_CHUNK], v[CHUNKS][GB_CHUNK * DIM];
-    int8_t k8[DIM * GB_CHUNK], v8[GB_CHUNK * DIM];
-    float scales[DIM / GB_BLOCK * GB_CHUNK];
+    float k[ITEMS], v[ITEMS], k_scales[ITEMS / GB_BLOCK], v_scales[ITEMS / GB_BLOCK];
+    float q[QUERIES][MAX_DIM], d[QUERIES][MAX_DIM / GB_BLOCK];
+    int8_t codes[QUERIES][MAX_DIM];
+    gb_query queries[QUERIES];
+    float out[2][QUERIES][MAX_DIM + 2];
 } heads;
 
-static void attend(const gb_kernels *k, const heads *h, int64_t first, int64_t last, float *out, float *out8)
+static uint16_t random_half(void)
 {
-    float s[GB_CHUNK], part[CHUNKS][DIM + 2];
-    gb_act32 q8[DIM / GB_BLOCK];
-    for (int c = 0; c < CHUNKS; c++) {
-        int64_t from = c == 0 ? first : 0, to = c == CHUNKS - 1 ? last : GB_CHUNK;
-        k->scores(h->k[c], h->q, DIM, to, s);
-        CHECK(k->softmax(s, from, to, 0.01f, 0.0f, &part[c][0], &part[c][1]));
-        k->weigh(h->v[c], s, from, to, DIM, part[c] + 2);
-    }
-    k->merge(&part[0][0], &part[0][1], &part[0][2], DIM + 2, CHUNKS, DIM, out);
-    k->quantise(h->q, DIM, 127, q8);
-    k->scores_q8(h->k8, h->scales, q8, DIM, last, s);
-    CHECK(k->softmax(s, 0, last, 1e-5f, 20.0f, &out8[DIM], &out8[DIM + 1]));
-    k->weigh_q8(h->v8, h->scales, s, 0, last, DIM, out8);
+    uint16_t h;
+    do
+        h = (uint16_t)random_bits();
+    while ((h & 0x7c00) == 0x7c00);
+    return random_bits() % 8 == 0 ? h : (h & 0xbfff); /* mostly below 2 */
 }
 
+static void random_plane(void *plane, int kv, int n)
+{
+    for (int i = 0; i < n; i++) {
+        if (kv == ENGINE_KV_F32)
+            ((float *)plane)[i] = random_float();
+        else if (kv == ENGINE_KV_F16)
+            ((uint16_t *)plane)[i] = random_half();
+        else
+            ((int8_t *)plane)[i] = (int8_t)(random_bits() % 3 == 0 ? 127 : (int)(random_bits() % 255) - 127);
+    }
+}
+
+/* Ranges as a prompt has them (each query sees one position more), as one step has them, or any. */
+static void random_ranges(heads *h, int n, int kind)
+{
+    for (int i = 0; i < n; i++) {
+        int32_t a = (int32_t)(random_bits() % GB_CHUNK), b = (int32_t)(random_bits() % GB_CHUNK);
+        if (kind == 0)
+            a = i / 3, b = 90 + i / 3;
+        if (kind == 1)
+            a = 0, b = n;
+        h->queries[i].first = a < b ? a : b;
+        h->queries[i].last = (a < b ? b : a) + 1;
+    }
+}
+
+static void attend_one(const gb_kernels *set, heads *h, int kv, int dim, int n, float cap)
+{
+    gb_kv_chunk chunk = {.k = h->k, .v = h->v, .k_scales = h->k_scales, .v_scales = h->v_scales, .key_dim = dim,
+                         .value_dim = dim, .scale = kv == ENGINE_KV_Q8 ? 1e-5f : 0.02f, .cap = cap};
+    int finite[2];
+    for (int side = 0; side < 2; side++) {
+        const gb_kernels *k = side == 0 ? &gb_kernels_ref : set;
+        memset(h->out[side], 0x55, sizeof h->out[side]);
+        for (int i = 0; i < n; i++) {
+            CHECK(k->quantise_q8(h->q[i], dim / GB_BLOCK * GB_BLOCK, h->codes[i], h->d[i]));
+            h->queries[i].q = kv == ENGINE_KV_Q8 ? h->d[i] : h->q[i];
+            h->queries[i].codes = h->codes[i];
+            h->queries[i].out = h->out[side][i];
+        }
+        finite[side] = k->attend[kv](&chunk, h->queries, n);
+    }
+    CHECK(finite[0] == 1 && finite[1] == 1);
+    CHECK(memcmp(h->out[0], h->out[1], sizeof h->out[0]) == 0);
+}
+
+/* f16 of ordinary, subnormal, huge and any other values, in rows of any length. */
+static void narrowing(const gb_kernels *set)
+{
+    float in[70];
+    uint16_t out[2][70];
+    for (int round = 0; round < 2000; round++) {
+        int n = round % 70 + 1;
+        for (int i = 0; i < n; i++) {
+            float ties = gb_f16_to_f32(random_half()) * (1.0f + 0x1p-11f); /* half-way between two */
+            in[i] = round % 3 == 0 ? any_float() : round % 3 == 1 ? ties : random_float() * 0x1p-17f;
+        }
+        int finite = gb_kernels_ref.narrow_f16(in, n, out[0]);
+        CHECK(set->narrow_f16(in, n, out[1]) == finite && memcmp(out[0], out[1], (size_t)n * 2) == 0);
+    }
+}
+
+/* All KV types, head lengths that fill vectors and that do not, any number of queries. */
+static void attention(const gb_kernels *set)
+{
+    static const int dims[] = {16, 20, 32, 64, 72, 80, 96, 112, 128, 192, 256};
+    static heads h;
+    for (int kv = ENGINE_KV_F16; kv <= ENGINE_KV_Q8; kv++) {
+        for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
+            if (kv == ENGINE_KV_Q8 && dims[i] % GB_BLOCK != 0)
+                continue;
+            random_plane(h.k, kv, dims[i] * GB_CHUNK);
+            random_plane(h.v, kv, dims[i] * GB_CHUNK);
+            randomise(h.k_scales, ITEMS / GB_BLOCK);
+            randomise(h.v_scales, ITEMS / GB_BLOCK);
+            randomise(h.q[0], QUERIES * MAX_DIM);
+            for (int n = 1; n <= QUERIES; n++) {
+                random_ranges(&h, n, n % 3);
+                attend_one(set, &h, kv, dims[i], n, n % 4 == 0 ? 20.0f : 0.0f);
+            }
+        }
+    }
+}
+
+/* Weights below 2^-126 and scores far apart; zeros of both signs. */
+static void attention_at_the_limits(const gb_kernels *set)
+{
+    static heads h;
+    memset(&h, 0, sizeof h);
+    for (int i = 0; i < 64 * GB_CHUNK; i++) {
+        h.k[i] = random_bits() % 2 ? 0x1p60f * random_float() : -0.0f;
+        h.v[i] = random_bits() % 2 ? 0x1p-140f : random_bits() % 2 ? -0x1p-140f : 0x1p120f;
+    }
+    for (int i = 0; i < QUERIES; i++)
+        for (int j = 0; j < 64; j++)
+            h.q[i][j] = random_bits() % 3 ? 0.0f : random_float() * 0x1p-60f;
+    for (int n = 1; n <= QUERIES; n++) {
+        random_ranges(&h, n, 2);
+        attend_one(set, &h, ENGINE_KV_F32, 64, n, 0.0f);
+    }
+}
+
+/* A chunk in which one visible position's score overflows is reported, an invisible one's is not. */
+static void overflowing_scores(const gb_kernels *set)
+{
+    static heads h;
+    static float out[MAX_DIM + 2];
+    gb_kv_chunk chunk = {.k = h.k, .v = h.v, .key_dim = 32, .value_dim = 32, .scale = 1.0f};
+    gb_query q = {.q = h.q[0], .first = 30, .last = 40, .out = out};
+    for (int i = 0; i < 32; i++)
+        h.q[0][i] = h.k[i * GB_CHUNK + 37] = 0x1p100f;
+    CHECK(!set->attend[ENGINE_KV_F32](&chunk, &q, 1));
+    q.last = 37;
+    CHECK(set->attend[ENGINE_KV_F32](&chunk, &q, 1));
+    q.first = 38, q.last = 41;
+    CHECK(set->attend[ENGINE_KV_F32](&chunk, &q, 1));
+    for (int i = 0; i < 32; i++)
+        h.k[i * GB_CHUNK + 37] = i == 7 ? NAN : 0.0f;
+    q.first = 30;
+    CHECK(!set->attend[ENGINE_KV_F32](&chunk, &q, 1));
+}
+
+static void merging(const gb_kernels *set)
+{
+    static float parts[40][MAX_DIM + 2], out[2][MAX_DIM];
+    for (int dim = 16; dim <= MAX_DIM; dim += 20) {
+        randomise(parts[0], 40 * (MAX_DIM + 2));
+        for (int n = 1; n <= 40; n += 13) {
+            for (int c = 0; c < n; c++)
+                parts[c][1] = fabsf(parts[c][1]) + 1.0f;
+            gb_kernels_ref.merge(parts[0], parts[0] + 1, parts[0] + 2, MAX_DIM + 2, n, dim, out[0]);
+            set->merge(parts[0], parts[0] + 1, parts[0] + 2, MAX_DIM + 2, n, dim, out[1]);
+            CHECK(memcmp(out[0], out[1], sizeof out[0]) == 0);
+        }
+    }
+}
+
+enum { DIM = 96, CHUNKS = 3 };
+
+typedef struct passage {
+    float q[DIM], k[CHUNKS][DIM * GB_CHUNK], v[CHUNKS][GB_CHUNK * DIM];
+} passage;
+
 /* Attention over first … last in double. */
-static void exact_attention(const heads *h, int64_t first, int64_t last, double *out)
+static void exact_attention(const passage *h, int64_t first, int64_t last, double *out)
 {
     double total = 0.0, s[CHUNKS * GB_CHUNK], most = -INFINITY;
     int64_t end = (CHUNKS - 1) * GB_CHUNK + last;
@@ -213,43 +381,53 @@ static void exact_attention(const heads *h, int64_t first, int64_t last, double 
         out[i] /= total;
 }
 
-static void attention(const gb_kernels *set)
+/* Three chunks and their merging stay near exact arithmetic. */
+static void attention_near_exact(const gb_kernels *set)
 {
-    static heads h;
-    float out[2][DIM], out8[2][DIM + 2];
+    static passage h;
+    float part[CHUNKS][DIM + 2], out[DIM];
     double exact[DIM];
     for (int64_t last = 1; last <= GB_CHUNK; last += 9) {
         randomise(h.q, DIM);
         randomise(h.k[0], CHUNKS * DIM * GB_CHUNK);
         randomise(h.v[0], CHUNKS * DIM * GB_CHUNK);
-        randomise(h.scales, DIM / GB_BLOCK * GB_CHUNK);
-        for (int i = 0; i < DIM * GB_CHUNK; i++) {
-            h.k8[i] = (int8_t)(random_bits() % 255 - 127);
-            h.v8[i] = (int8_t)(random_bits() % 255 - 127);
+        for (int c = 0; c < CHUNKS; c++) {
+            gb_kv_chunk chunk = {.k = h.k[c], .v = h.v[c], .key_dim = DIM, .value_dim = DIM, .scale = 0.01f};
+            gb_query q = {.q = h.q, .first = c == 0 ? (int32_t)last - 1 : 0, .last = c == CHUNKS - 1 ? (int32_t)last : GB_CHUNK,
+                          .out = part[c]};
+            CHECK(set->attend[ENGINE_KV_F32](&chunk, &q, 1));
         }
-        attend(&gb_kernels_ref, &h, last - 1, last, out[0], out8[0]);
-        attend(set, &h, last - 1, last, out[1], out8[1]);
-        CHECK(memcmp(out[0], out[1], sizeof out[0]) == 0 && memcmp(out8[0], out8[1], sizeof out8[0]) == 0);
+        set->merge(&part[0][0], &part[0][1], &part[0][2], DIM + 2, CHUNKS, DIM, out);
         exact_attention(&h, last - 1, last, exact);
         for (int i = 0; i < DIM; i++)
-            CHECK(fabs(out[0][i] - exact[i]) < 2e-3);
+            CHECK(fabs(out[i] - exact[i]) < 2e-3);
     }
 }
 
 static void all_products(void) { each_set(products); }
 static void all_rows(void) { each_set(rows); }
+static void all_rows_at_the_limits(void) { each_set(rows_at_the_limits); }
 static void all_not_finite(void) { each_set(not_finite); }
-static void all_halves(void) { each_set(halves); }
+static void all_narrowing(void) { each_set(narrowing); }
 static void all_attention(void) { each_set(attention); }
+static void all_attention_at_the_limits(void) { each_set(attention_at_the_limits); }
+static void all_overflowing_scores(void) { each_set(overflowing_scores); }
+static void all_merging(void) { each_set(merging); }
+static void all_attention_near_exact(void) { each_set(attention_near_exact); }
 
 int main(void)
 {
     static const test tests[] = {
         {"products of every type", all_products},
         {"row operations", all_rows},
+        {"row operations at the limits", all_rows_at_the_limits},
         {"values that are not finite are reported", all_not_finite},
-        {"f16 widens exactly", all_halves},
+        {"narrowing to f16", all_narrowing},
         {"attention", all_attention},
+        {"attention at the limits", all_attention_at_the_limits},
+        {"scores that overflow are reported where they are seen", all_overflowing_scores},
+        {"merging", all_merging},
+        {"attention near exact arithmetic", all_attention_near_exact},
     };
     return run_tests(tests, sizeof tests / sizeof *tests);
 }
