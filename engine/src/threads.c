@@ -1,8 +1,10 @@
 /* threads.c: the worker pool; see threads.h. Owns its workers and ends them in threads_free().
  *
- * A job is published by raising generation; workers that spin see it, those that sleep are
- * woken under the lock. Items are claimed from one counter. Workers run with the control word
- * of fpenv.h and with all signals blocked, which leaves those to the caller's threads. */
+ * One word holds the number of the job, whether it is open, and how many workers are in it. A
+ * worker enters only an open job; the caller closes it when no item is left and waits for those that
+ * are inside. So a worker that sleeps, or whose processor is busy with something else, is never waited
+ * for. Items are claimed from one counter. Workers run with the control word of fpenv.h and with
+ * all signals blocked, which leaves those to the caller's threads. */
 #define _POSIX_C_SOURCE 200809L
 #include "threads.h"
 
@@ -10,12 +12,22 @@
 #include "status.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SPINS = 2000, WORKER_STACK_BYTES = 2 << 20 };
+enum {
+    SPINS = 2000,  /* looks at the word before a worker sleeps: some tens of microseconds */
+    YIELDS = 50,   /* then the caller offers its processor so often before it sleeps */
+    WORKER_STACK_BYTES = 2 << 20,
+};
+
+/* The word: workers inside, open, number of the job. */
+#define INSIDE 0xffffu
+#define OPEN 0x10000u
+#define JOB_SHIFT 17
 
 typedef struct worker {
     threads *pool;
@@ -28,17 +40,17 @@ struct threads {
     int started;         /* threads that exist */
     worker *workers;     /* [count - 1] */
     pthread_mutex_t lock;
-    pthread_cond_t wake; /* a new generation */
-    pthread_cond_t done; /* the last worker finished */
+    pthread_cond_t wake; /* a new job */
+    pthread_cond_t done; /* the last worker left */
     atomic_int sleeping;
     atomic_int caller_sleeps;
-    atomic_int running; /* workers that have not finished this generation */
-    atomic_uint generation;
     atomic_int quit;
     threads_fn fn;
     void *arg;
     int64_t items;
     int64_t grain;
+    char apart[64]; /* the words below are written by all: a cache line of their own */
+    atomic_ullong word;
     atomic_llong next;
 };
 
@@ -62,48 +74,73 @@ static void work(threads *pool, int index)
     }
 }
 
-/* Wait until generation differs from seen, and return it. */
-static unsigned await_generation(threads *pool, unsigned seen)
+static uint64_t job_of(uint64_t word)
+{
+    return word >> JOB_SHIFT;
+}
+
+/* Wait for a job other than number seen, and return its number. */
+static uint64_t await_job(threads *pool, uint64_t seen)
 {
     for (int i = 0; i < SPINS; i++) {
-        unsigned now = atomic_load(&pool->generation);
+        uint64_t now = job_of(atomic_load(&pool->word));
         if (now != seen)
             return now;
         relax();
     }
     pthread_mutex_lock(&pool->lock);
     atomic_fetch_add(&pool->sleeping, 1);
-    while (atomic_load(&pool->generation) == seen)
+    while (job_of(atomic_load(&pool->word)) == seen)
         pthread_cond_wait(&pool->wake, &pool->lock);
     atomic_fetch_sub(&pool->sleeping, 1);
     pthread_mutex_unlock(&pool->lock);
-    return atomic_load(&pool->generation);
+    return job_of(atomic_load(&pool->word));
+}
+
+/* Be counted among those inside, unless the job is closed or another by now. */
+static int enter(threads *pool, uint64_t job)
+{
+    unsigned long long word = atomic_load(&pool->word);
+    while (job_of(word) == job && (word & OPEN) != 0)
+        if (atomic_compare_exchange_weak(&pool->word, &word, word + 1))
+            return 1;
+    return 0;
+}
+
+static void leave(threads *pool)
+{
+    unsigned long long before = atomic_fetch_sub(&pool->word, 1);
+    if ((before & INSIDE) == 1 && atomic_load(&pool->caller_sleeps)) {
+        pthread_mutex_lock(&pool->lock);
+        pthread_cond_signal(&pool->done);
+        pthread_mutex_unlock(&pool->lock);
+    }
 }
 
 static void *worker_main(void *arg)
 {
     worker *self = arg;
     threads *pool = self->pool;
-    unsigned seen = 0;
+    uint64_t seen = 0;
     gb_fpenv saved = gb_fpenv_enter();
     for (;;) {
-        seen = await_generation(pool, seen);
+        seen = await_job(pool, seen);
         if (atomic_load(&pool->quit))
             break;
-        work(pool, self->index);
-        if (atomic_fetch_sub(&pool->running, 1) == 1 && atomic_load(&pool->caller_sleeps)) {
-            pthread_mutex_lock(&pool->lock);
-            pthread_cond_signal(&pool->done);
-            pthread_mutex_unlock(&pool->lock);
+        if (enter(pool, seen)) {
+            work(pool, self->index);
+            leave(pool);
         }
     }
     gb_fpenv_leave(saved);
     return NULL;
 }
 
+/* Open the next job. The last one is closed and empty. */
 static void publish(threads *pool)
 {
-    atomic_fetch_add(&pool->generation, 1);
+    uint64_t job = job_of(atomic_load(&pool->word)) + 1;
+    atomic_store(&pool->word, job << JOB_SHIFT | OPEN);
     if (atomic_load(&pool->sleeping) > 0) {
         pthread_mutex_lock(&pool->lock);
         pthread_cond_broadcast(&pool->wake);
@@ -111,16 +148,28 @@ static void publish(threads *pool)
     }
 }
 
+static int is_empty(threads *pool)
+{
+    return (atomic_load(&pool->word) & INSIDE) == 0;
+}
+
+/* Let nobody else in, and wait for those inside. */
 static void await_workers(threads *pool)
 {
+    atomic_fetch_and(&pool->word, ~(unsigned long long)OPEN);
     for (int i = 0; i < SPINS; i++) {
-        if (atomic_load(&pool->running) == 0)
+        if (is_empty(pool))
             return;
         relax();
     }
+    for (int i = 0; i < YIELDS; i++) {
+        if (is_empty(pool))
+            return;
+        sched_yield();
+    }
     pthread_mutex_lock(&pool->lock);
     atomic_store(&pool->caller_sleeps, 1);
-    while (atomic_load(&pool->running) > 0)
+    while (!is_empty(pool))
         pthread_cond_wait(&pool->done, &pool->lock);
     atomic_store(&pool->caller_sleeps, 0);
     pthread_mutex_unlock(&pool->lock);
@@ -138,7 +187,6 @@ void threads_run(threads *pool, threads_fn fn, void *arg, int64_t items, int64_t
     pool->items = items;
     pool->grain = grain;
     atomic_store(&pool->next, 0);
-    atomic_store(&pool->running, pool->count - 1);
     publish(pool);
     work(pool, 0);
     await_workers(pool);
