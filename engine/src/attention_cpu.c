@@ -5,11 +5,12 @@
  * passes: every chunk that a row sees gives a partial result, then each head's are merged in
  * ascending order. Work is split over (chunk, KV head, run of rows), so that one row with a long
  * past keeps all workers busy, and a prompt's rows share what was read. */
-#define _POSIX_C_SOURCE 200112L
+#define _DEFAULT_SOURCE
 #include "device_cpu.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 enum {
     SCRATCH_FLOATS = 1 << 22, /* of partial results, unless one row needs more */
@@ -17,6 +18,7 @@ enum {
     MAX_HEAD = 1024,          /* elements of a head, arch.c */
     STORE_ROWS = 32,          /* rows of a unit of storing: their f16 lanes fill a cache line */
     VECTOR = 16,              /* floats; partial results are aligned to it */
+    LARGE_PAGE = 2 << 20,
 };
 
 /* ---- Pages ---------------------------------------------------------------------------------- */
@@ -37,9 +39,20 @@ uint64_t attention_page_bytes(const gb_device *d)
     return (d->attention.key_bytes + d->attention.value_bytes) * (uint64_t)c->layers * (uint64_t)c->kv_heads;
 }
 
+/* Whole 2 MiB of a page are asked for as large pages of the system: attention reads all of them. */
 gb_page *attention_page_new(gb_device *d)
 {
-    return cpu_allocate_zeros(attention_page_bytes(d));
+    uint64_t bytes = attention_page_bytes(d);
+    if (bytes < LARGE_PAGE)
+        return cpu_allocate_zeros(bytes);
+    void *p = NULL;
+    if (bytes > SIZE_MAX / 2 || posix_memalign(&p, LARGE_PAGE, (size_t)bytes) != 0)
+        return NULL;
+#if defined(MADV_HUGEPAGE)
+    madvise(p, (size_t)(bytes / LARGE_PAGE * LARGE_PAGE), MADV_HUGEPAGE); /* refused: small ones do */
+#endif
+    memset(p, 0, (size_t)bytes);
+    return p;
 }
 
 void attention_page_free(gb_device *d, gb_page *p)
@@ -96,7 +109,7 @@ void attention_page_save(const gb_device *d, const gb_page *p, int32_t positions
             clear_lanes(at.k, c->key_dim / 4, positions, 4);
             clear_rows(at.v, c->value_dim, positions, 1);
             clear_lanes(at.k_scales, c->key_dim / GB_BLOCK, positions, sizeof(float));
-            clear_rows(at.v_scales, c->value_dim / GB_BLOCK, positions, sizeof(float));
+            clear_lanes(at.v_scales, c->value_dim / GB_BLOCK, positions, sizeof(float));
         } else {
             clear_lanes(at.k, c->key_dim, positions, item);
             clear_rows(at.v, c->value_dim, positions, item);
@@ -141,15 +154,17 @@ static int store_q8(const gb_device *d, const float *k, const float *v, const pl
 {
     const arch_config *c = &d->model->config;
     int8_t codes[MAX_HEAD];
-    float scales[MAX_HEAD / GB_BLOCK];
-    if (!d->kernels->quantise_q8(k, c->key_dim, codes, scales))
+    float k_scales[MAX_HEAD / GB_BLOCK], v_scales[MAX_HEAD / GB_BLOCK];
+    if (!d->kernels->quantise_q8(k, c->key_dim, codes, k_scales) ||
+        !d->kernels->quantise_q8(v, c->value_dim, (int8_t *)at->v + p * c->value_dim, v_scales))
         return 0;
     for (int64_t i = 0; i < c->key_dim; i += 4)
         memcpy(at->k + i * GB_CHUNK + p * 4, codes + i, 4);
     for (int64_t b = 0; b < c->key_dim / GB_BLOCK; b++)
-        at->k_scales[b * GB_CHUNK + p] = scales[b];
-    return d->kernels->quantise_q8(v, c->value_dim, (int8_t *)at->v + p * c->value_dim,
-                                   at->v_scales + p * (c->value_dim / GB_BLOCK));
+        at->k_scales[b * GB_CHUNK + p] = k_scales[b];
+    for (int64_t b = 0; b < c->value_dim / GB_BLOCK; b++)
+        at->v_scales[b * GB_CHUNK + p] = v_scales[b];
+    return 1;
 }
 
 /* Item (KV head, run of rows). */
@@ -244,7 +259,9 @@ static gb_query query_at(const attention_job *j, int64_t t, int64_t h, int64_t c
     return q;
 }
 
-static void attend_page(const attention_job *j, gb_page *page, int64_t head, const gb_query *q, int64_t n)
+/* n queries against one page; next are the keys after it, or NULL. */
+static void attend_page(const attention_job *j, gb_page *page, int64_t head, const gb_query *q, int64_t n,
+                        const void *next)
 {
     gb_device *d = j->d;
     const arch_config *c = &d->model->config;
@@ -252,7 +269,7 @@ static void attend_page(const attention_job *j, gb_page *page, int64_t head, con
         return;
     plane at = plane_at(d, page, j->layer, head);
     gb_kv_chunk kv = {.k = at.k, .v = at.v, .k_scales = at.k_scales, .v_scales = at.v_scales, .key_dim = c->key_dim,
-                      .value_dim = c->value_dim, .scale = c->attention_scale, .cap = c->attention_cap};
+                      .value_dim = c->value_dim, .scale = c->attention_scale, .cap = c->attention_cap, .next = next};
     cpu_check(d, d->kernels->attend[d->options.kv](&kv, q, n));
 }
 
@@ -273,14 +290,22 @@ static void attend_chunk(const attention_job *j, int64_t chunk, int64_t head, in
         last = last < GB_CHUNK ? last : GB_CHUNK;
         for (int64_t h = head * group; h < (head + 1) * group; h++) {
             if (row->pages[chunk] != page || n == MAX_QUERIES) {
-                attend_page(j, page, head, queries, n);
+                attend_page(j, page, head, queries, n, plane_at(d, row->pages[chunk], j->layer, head).k);
                 page = row->pages[chunk];
                 n = 0;
             }
             queries[n++] = query_at(j, t, h, chunk, first, last);
         }
     }
-    attend_page(j, page, head, queries, n);
+    if (n == 0)
+        return;
+    const gb_row *row = &d->rows[end - 1];
+    const void *next = NULL;
+    if (head + 1 < c->kv_heads)
+        next = plane_at(d, page, j->layer, head + 1).k;
+    else if (chunk < row->pos / GB_CHUNK)
+        next = plane_at(d, row->pages[chunk + 1], j->layer, 0).k;
+    attend_page(j, page, head, queries, n, next);
 }
 
 /* Item (chunk, KV head, run of rows), the last index fastest. */

@@ -8,7 +8,6 @@ enum {
     WIDE_GROUP = 3, /* up to here a tile is twice as wide */
     WIDE = VEC_REGISTERS / 4,
     NARROW = VEC_REGISTERS / 8,
-    FETCH_AHEAD = 4096, /* bytes; what paid best in docs/performance.md */
     CACHE_LINE = 64,
 };
 
@@ -25,6 +24,7 @@ typedef struct group {
     int n;
     int64_t low, high;      /* positions that any of them sees */
     float (*s)[GB_CHUNK];   /* [n]: scores, then weights */
+    const char *ahead_k, *ahead_v; /* what to fetch while reading keys and values, or NULL */
 } group;
 
 INLINE int64_t item_bytes(int type)
@@ -39,12 +39,14 @@ INLINE vf load_items(const void *plane, int64_t first, int type)
     return type == ENGINE_KV_F16 ? vf_load_f16((const uint16_t *)plane + first) : vf_load_s8((const int8_t *)plane + first);
 }
 
-/* A whole row is fetched by the first tile that passes it. */
-INLINE void fetch(const void *plane, int64_t first, int64_t items, int type)
+/* Fetch as many bytes as a step of a tile reads, out of what will be read a plane later. */
+INLINE void fetch(const char *ahead, int64_t step, int64_t bytes)
 {
-    uintptr_t at = (uintptr_t)plane + (uintptr_t)(first * item_bytes(type)) + FETCH_AHEAD;
-    for (int64_t i = 0; i < items * item_bytes(type); i += CACHE_LINE)
-        __builtin_prefetch((const void *)(at + (uintptr_t)i));
+    if (ahead == NULL)
+        return;
+    const char *at = ahead + step * bytes;
+    UNROLL for (int64_t i = 0; i < bytes; i += CACHE_LINE)
+        __builtin_prefetch(at + i, 0, 2);
 }
 
 /* ---- Scores -------------------------------------------------------------------------------- */
@@ -60,11 +62,10 @@ INLINE void score_tile(const group *g, int a0, int nq, int nt, int64_t p0, int t
         UNROLL for (int t = 0; t < nt; t++)
             sum[a][t] = vf_set(0.0f);
     }
-    int first = p0 < g->low + nt * VF;
+    int64_t step = p0 / (nt * VF) * g->kv->key_dim;
     for (int64_t i = 0; i < g->kv->key_dim; i++) {
         vf k[WIDE];
-        if (first)
-            fetch(keys, i * GB_CHUNK, GB_CHUNK, type);
+        fetch(g->ahead_k, step + i, nt * VF * item_bytes(type));
         UNROLL for (int t = 0; t < nt; t++)
             k[t] = load_items(keys, i * GB_CHUNK + p0 + t * VF, type);
         UNROLL for (int a = 0; a < nq; a++) {
@@ -99,9 +100,8 @@ INLINE void score_tile_q8(const group *g, int a0, int nq, int nt, int64_t p0)
                 sum[a][t] = dot_start(total);
         }
         for (int64_t i = b * GB_BLOCK; i < (b + 1) * GB_BLOCK; i += 4) {
-            if (p0 < g->low + nt * VF)
-                fetch(keys, i * GB_CHUNK, 4 * GB_CHUNK, ENGINE_KV_Q8);
             vi k[WIDE];
+            fetch(g->ahead_k, (p0 / (nt * VF) * g->kv->key_dim + i) / 4, nt * VF * 4);
             UNROLL for (int t = 0; t < nt; t++)
                 k[t] = dot_keys(keys + i * GB_CHUNK + (p0 + t * VF) * 4);
             UNROLL for (int a = 0; a < nq; a++) {
@@ -133,18 +133,6 @@ INLINE void score_group(const group *g, int a0, int nq, int type)
 
 /* ---- Weights ------------------------------------------------------------------------------- */
 
-/* The largest of 16 partials; all values are finite or -inf. */
-INLINE float largest(const vf *most)
-{
-    float lane[PARTIALS];
-    for (int j = 0; j < PARTIAL_VECTORS; j++)
-        vf_store(lane + j * VF, most[j]);
-    for (int width = PARTIALS / 2; width > 0; width /= 2)
-        for (int i = 0; i < width; i++)
-            lane[i] = lane[i + width] > lane[i] ? lane[i + width] : lane[i];
-    return lane[0] + 0.0f; /* of two zeros, +0 */
-}
-
 /* Positions of the 16-groups at both ends that are not seen. */
 INLINE void fill_unseen(float *s, const gb_query *q, int64_t begin, int64_t end, float value)
 {
@@ -154,64 +142,81 @@ INLINE void fill_unseen(float *s, const gb_query *q, int64_t begin, int64_t end,
         s[p] = value;
 }
 
+/* Scale and cap scores begin … end-1; 0 where one is not finite. */
+INLINE int finish_scores(const gb_kv_chunk *kv, float *s, int64_t begin, int64_t end)
+{
+    vf by = vf_set(kv->scale), cap = vf_set(kv->cap);
+    vi most = vi_set(0), magnitude = vi_set(0x7fffffff);
+    for (int64_t p = begin; p < end; p += VF) {
+        vf x = vf_mul(vf_load(s + p), by);
+        most = vi_max(most, vi_and(vf_bits(x), magnitude));
+        if (kv->cap != 0.0f)
+            x = vf_mul(cap, vf_tanh(vf_div(x, cap)));
+        vf_store(s + p, x);
+    }
+    return vi_largest(most) < (int32_t)GB_NONFINITE_BITS;
+}
+
 /* Scores to weights exp(s - m); m and l to q->out. 0 where a score is not finite. */
-static int soften(const gb_kv_chunk *kv, const gb_query *q, float *s)
+INLINE int soften(const gb_kv_chunk *kv, const gb_query *q, float *s)
 {
     int64_t begin = q->first / PARTIALS * PARTIALS, end = (q->last + PARTIALS - 1) / PARTIALS * PARTIALS;
-    vf most[PARTIAL_VECTORS], sums[PARTIAL_VECTORS];
-    float part[PARTIALS];
+    vf most = vf_set(-__builtin_inff()), sums[PARTIAL_VECTORS];
     fill_unseen(s, q, begin, end, 0.0f);
-    scale(s + begin, kv->scale, end - begin);
-    int finite = kv->cap != 0.0f ? softcap(s + begin, kv->cap, end - begin) : all_finite(s + begin, end - begin);
-    if (!finite)
+    if (!finish_scores(kv, s, begin, end))
         return 0;
     fill_unseen(s, q, begin, end, -__builtin_inff());
-    for (int j = 0; j < PARTIAL_VECTORS; j++) {
-        most[j] = vf_set(-__builtin_inff());
+    for (int64_t p = begin; p < end; p += VF)
+        most = vf_max(vf_load(s + p), most);
+    float m = vf_largest(most) + 0.0f; /* of two zeros, +0 */
+    for (int j = 0; j < PARTIAL_VECTORS; j++)
         sums[j] = vf_set(0.0f);
-    }
-    for (int64_t p = begin; p < end; p += PARTIALS)
-        for (int j = 0; j < PARTIAL_VECTORS; j++)
-            most[j] = vf_max(vf_load(s + p + j * VF), most[j]);
-    vf m = vf_set(largest(most));
     for (int64_t p = begin; p < end; p += PARTIALS)
         for (int j = 0; j < PARTIAL_VECTORS; j++) {
-            vf e = vf_exp(vf_sub(vf_load(s + p + j * VF), m));
+            vf e = vf_exp(vf_sub(vf_load(s + p + j * VF), vf_set(m)));
             vf_store(s + p + j * VF, e);
             sums[j] = vf_add(sums[j], e);
         }
-    for (int j = 0; j < PARTIAL_VECTORS; j++)
-        vf_store(part + j * VF, sums[j]);
-    q->out[0] = largest(most);
-    q->out[1] = tree(part);
+    q->out[0] = m;
+    q->out[1] = vf_tree(sums);
     return 1;
 }
 
 /* ---- Weighted sums --------------------------------------------------------------------------- */
 
+/* The weights of a query for the channels of one block: of q8, times the block's scales. */
+INLINE void block_weights(const group *g, int a, int64_t block, float *e)
+{
+    const float *d = g->kv->v_scales + block * GB_CHUNK;
+    for (int64_t p = 0; p < GB_CHUNK; p += VF)
+        vf_store(e + p, vf_mul(vf_load(g->s[a] + p), vf_load(d + p)));
+}
+
 /* Channels i0 … i0 + nt VF - 1 of nq queries gain positions from … to-1. */
 INLINE void weigh_tile(const group *g, int a0, int nq, int nt, int64_t i0, int64_t from, int64_t to, int type)
 {
-    const gb_kv_chunk *kv = g->kv;
-    int64_t dim = kv->value_dim;
+    const int64_t dim = g->kv->value_dim, step = i0 / (nt * VF) * GB_CHUNK;
+    const void *values = g->kv->v;
+    const float *e[GROUP][WIDE]; /* per vector, because q8 blocks differ */
+    float scaled[GROUP][WIDE * VF / GB_BLOCK + 1][GB_CHUNK];
     vf sum[GROUP][WIDE];
-    UNROLL for (int a = 0; a < nq; a++)
-        UNROLL for (int t = 0; t < nt; t++)
+    UNROLL for (int a = 0; a < nq; a++) {
+        if (type == ENGINE_KV_Q8)
+            UNROLL for (int b = 0; b * GB_BLOCK < nt * VF; b++)
+                block_weights(g, a0 + a, i0 / GB_BLOCK + b, scaled[a][b]);
+        UNROLL for (int t = 0; t < nt; t++) {
+            e[a][t] = type == ENGINE_KV_Q8 ? scaled[a][t * VF / GB_BLOCK] : g->s[a0 + a];
             sum[a][t] = vf_load(g->q[a0 + a].out + 2 + i0 + t * VF);
+        }
+    }
     for (int64_t p = from; p < to; p++) {
         vf v[WIDE];
-        if (i0 == 0)
-            fetch(kv->v, p * dim, dim, type);
+        fetch(g->ahead_v, step + p, nt * VF * item_bytes(type));
         UNROLL for (int t = 0; t < nt; t++)
-            v[t] = load_items(kv->v, p * dim + i0 + t * VF, type);
-        const float *d = type == ENGINE_KV_Q8 ? kv->v_scales + p * (dim / GB_BLOCK) : NULL;
-        UNROLL for (int a = 0; a < nq; a++) {
-            vf e = vf_set(g->s[a0 + a][p]);
-            UNROLL for (int t = 0; t < nt; t++) {
-                vf factor = type == ENGINE_KV_Q8 ? vf_mul(e, vf_set(d[(i0 + t * VF) / GB_BLOCK])) : e;
-                sum[a][t] = vf_fma(factor, v[t], sum[a][t]);
-            }
-        }
+            v[t] = load_items(values, p * dim + i0 + t * VF, type);
+        UNROLL for (int a = 0; a < nq; a++)
+            UNROLL for (int t = 0; t < nt; t++)
+                sum[a][t] = vf_fma(vf_set(e[a][t][p]), v[t], sum[a][t]);
     }
     UNROLL for (int a = 0; a < nq; a++)
         UNROLL for (int t = 0; t < nt; t++)
@@ -275,13 +280,17 @@ INLINE void weigh_all(const group *g, tile_fn *const *weigh)
         to = g->q[a].last < to ? g->q[a].last : to;
         memset(g->q[a].out + 2, 0, (size_t)g->kv->value_dim * sizeof(float));
     }
-    for (int a = 0; a < g->n; a++)
-        weigh[1](g, a, g->q[a].first, from < to ? from : g->q[a].last);
+    for (int a = 0; a < g->n; a++) {
+        int64_t until = from < to ? from : g->q[a].last;
+        if (g->q[a].first < until)
+            weigh[1](g, a, g->q[a].first, until);
+    }
     if (from >= to)
         return;
     weigh[g->n](g, 0, from, to);
     for (int a = 0; a < g->n; a++)
-        weigh[1](g, a, to, g->q[a].last);
+        if (to < g->q[a].last)
+            weigh[1](g, a, to, g->q[a].last);
 }
 
 INLINE int attend(const gb_kv_chunk *kv, const gb_query *q, int64_t n, tile_fn *const *score, tile_fn *const *weigh)
@@ -291,6 +300,10 @@ INLINE int attend(const gb_kv_chunk *kv, const gb_query *q, int64_t n, tile_fn *
     for (int64_t a = 0; a < n;) {
         int count = n - a >= GROUP ? GROUP : n - a == GROUP - 1 ? GROUP - 2 : (int)(n - a);
         group g = {.kv = kv, .q = q + a, .n = count, .low = GB_CHUNK, .high = 0, .s = s};
+        if (a == 0) {
+            g.ahead_k = kv->v;
+            g.ahead_v = kv->next;
+        }
         for (int i = 0; i < count; i++) {
             g.low = g.q[i].first < g.low ? g.q[i].first : g.low;
             g.high = g.q[i].last > g.high ? g.q[i].last : g.high;
@@ -333,21 +346,42 @@ static int narrow_f16(const float *x, int64_t n, uint16_t *out)
 }
 
 
+enum { MERGED = 64 }; /* chunks whose factors are at hand at once */
+
+/* Channels i … i + nt VF - 1 gain n chunks, each times its factor. */
+INLINE void merge_tile(const float *w, const float *o, int64_t stride, int64_t n, int nt, float *out)
+{
+    vf sum[NARROW];
+    UNROLL for (int t = 0; t < nt; t++)
+        sum[t] = vf_load(out + t * VF);
+    for (int64_t c = 0; c < n; c++)
+        UNROLL for (int t = 0; t < nt; t++)
+            sum[t] = vf_fma(vf_set(w[c]), vf_load(o + c * stride + t * VF), sum[t]);
+    UNROLL for (int t = 0; t < nt; t++)
+        vf_store(out + t * VF, sum[t]);
+}
+
 static void merge(const float *m, const float *l, const float *o, int64_t stride, int64_t n, int64_t dim, float *out)
 {
-    float most = m[0], total = 0.0f;
+    float most = m[0], total = 0.0f, w[MERGED] = {0};
     for (int64_t c = 1; c < n; c++)
         most = m[c * stride] > most ? m[c * stride] : most;
     memset(out, 0, (size_t)dim * sizeof *out);
-    for (int64_t c = 0; c < n; c++) {
-        float w = gb_expf(m[c * stride] - most);
-        const float *row = o + c * stride;
-        total = gb_fmaf(w, l[c * stride], total);
-        int64_t i = 0;
+    for (int64_t start = 0; start < n; start += MERGED) {
+        int64_t count = n - start < MERGED ? n - start : MERGED, i = 0;
+        for (int64_t c = 0; c < count; c++)
+            w[c] = m[(start + c) * stride];
+        for (int64_t c = 0; c < count; c += VF)
+            vf_store(w + c, vf_exp(vf_sub(vf_load(w + c), vf_set(most))));
+        for (int64_t c = 0; c < count; c++)
+            total = gb_fmaf(w[c], l[(start + c) * stride], total);
+        for (; i + NARROW * VF <= dim; i += NARROW * VF)
+            merge_tile(w, o + start * stride + i, stride, count, NARROW, out + i);
         for (; i + VF <= dim; i += VF)
-            vf_store(out + i, vf_fma(vf_set(w), vf_load(row + i), vf_load(out + i)));
-        for (; i < dim; i++)
-            out[i] = gb_fmaf(w, row[i], out[i]);
+            merge_tile(w, o + start * stride + i, stride, count, 1, out + i);
+        for (int64_t c = 0; c < count; c++)
+            for (int64_t j = i; j < dim; j++)
+                out[j] = gb_fmaf(w[c], o[(start + c) * stride + j], out[j]);
     }
     scale(out, 1.0f / total, dim);
 }

@@ -36,10 +36,11 @@ typedef struct gb_panels gb_panels; /* a matrix rearranged for vector kernels: p
 typedef struct gb_acts gb_acts;     /* quantised rows to match */
 /* Keys and values of one KV head and chunk, as a page holds them. f16 and f32: k is
  * [key_dim][GB_CHUNK], v is [GB_CHUNK][value_dim]. q8: codes, k as [key_dim / 4][GB_CHUNK][4]; the scales are
- * [key_dim / 32][GB_CHUNK] and [GB_CHUNK][value_dim / 32]. */
+ * [key_dim / 32][GB_CHUNK] and [value_dim / 32][GB_CHUNK]. */
 typedef struct gb_kv_chunk {
     const void *k, *v;
     const float *k_scales, *v_scales;
+    const void *next; /* keys that will be asked for next, or NULL */
     int64_t key_dim, value_dim;
     float scale, cap; /* of scores; cap 0: none */
 } gb_kv_chunk;

@@ -380,7 +380,7 @@ static void weigh_q8(const gb_kv_chunk *kv, const float *e, int64_t first, int64
         o[i] = 0.0f;
     for (int64_t p = first; p < last; p++) {
         for (int64_t b = 0; b < dim / GB_BLOCK; b++) {
-            float factor = e[p] * kv->v_scales[p * (dim / GB_BLOCK) + b];
+            float factor = e[p] * kv->v_scales[b * GB_CHUNK + p];
             const int8_t *row = codes + p * dim + b * GB_BLOCK;
             for (int i = 0; i < GB_BLOCK; i++)
                 o[b * GB_BLOCK + i] = gb_fmaf(factor, (float)row[i], o[b * GB_BLOCK + i]);

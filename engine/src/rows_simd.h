@@ -55,17 +55,7 @@ INLINE vf vf_gelu_tanh(vf x)
     return vf_gate(x, vf_mul(vf_mul(x, vf_set(0x1.988454p+0f)), u));
 }
 
-/* Does |x|, as an integer, stay below that of infinity in every lane? */
-INLINE int vi_all_finite(vi most)
-{
-    int32_t lane[VF];
-    int32_t top = 0;
-    vi_store(lane, most);
-    for (int j = 0; j < VF; j++)
-        top = lane[j] > top ? lane[j] : top;
-    return top < (int32_t)GB_NONFINITE_BITS;
-}
-
+/* Bits of the largest |x|: below those of infinity where all are finite. */
 INLINE vi most_bits(const float *x, int64_t n)
 {
     vi most = vi_set(0), magnitude = vi_set(0x7fffffff);
@@ -82,16 +72,7 @@ INLINE vi most_bits(const float *x, int64_t n)
 
 static int all_finite(const float *x, int64_t n)
 {
-    return vi_all_finite(most_bits(x, n));
-}
-
-/* Sum of 16 partials by halves: 8, 4, 2, 1. */
-INLINE float tree(float *part)
-{
-    for (int width = PARTIALS / 2; width > 0; width /= 2)
-        for (int i = 0; i < width; i++)
-            part[i] = part[i] + part[i + width];
-    return part[0];
+    return vi_largest(most_bits(x, n)) < (int32_t)GB_NONFINITE_BITS;
 }
 
 static int rms_norm(const float *x, const float *w, int64_t n, float eps, float *y)
@@ -106,11 +87,15 @@ static int rms_norm(const float *x, const float *w, int64_t n, float eps, float 
             vf v = vf_load(x + i + j * VF);
             sums[j] = vf_fma(v, v, sums[j]);
         }
-    for (int j = 0; j < PARTIAL_VECTORS; j++)
-        vf_store(part + j * VF, sums[j]);
-    for (int j = 0; i + j < n; j++)
-        part[j] = gb_fmaf(x[i + j], x[i + j], part[j]);
-    float sum = tree(part);
+    if (i < n) { /* what is left are the first partials */
+        for (int j = 0; j < PARTIAL_VECTORS; j++)
+            vf_store(part + j * VF, sums[j]);
+        for (int j = 0; i + j < n; j++)
+            part[j] = gb_fmaf(x[i + j], x[i + j], part[j]);
+        for (int j = 0; j < PARTIAL_VECTORS; j++)
+            sums[j] = vf_load(part + j * VF);
+    }
+    float sum = vf_tree(sums);
     if (gb_abs_bits(sum) >= GB_NONFINITE_BITS)
         return 0;
     float r = 1.0f / __builtin_sqrtf(sum / (float)n + eps);

@@ -187,9 +187,9 @@ static uint64_t run_attention_f16(const gb_kernels *k)
 
 static uint64_t run_attention_q8(const gb_kernels *k)
 {
-    float k_scales[DIM / GB_BLOCK * GB_CHUNK], q[DIM], d[DIM / GB_BLOCK], part[DIM + 2];
+    float k_scales[DIM / GB_BLOCK * GB_CHUNK], v_scales[DIM / GB_BLOCK * GB_CHUNK], q[DIM], d[DIM / GB_BLOCK], part[DIM + 2];
     int8_t keys[DIM * GB_CHUNK], values[GB_CHUNK * DIM], codes[DIM];
-    gb_kv_chunk kv = {.k = keys, .v = values, .k_scales = k_scales, .v_scales = k_scales, .key_dim = DIM,
+    gb_kv_chunk kv = {.k = keys, .v = values, .k_scales = k_scales, .v_scales = v_scales, .key_dim = DIM,
                       .value_dim = DIM, .scale = 0x1p-16f};
     gb_query one = {.q = d, .codes = codes, .first = 3, .last = POSITIONS, .out = part};
     uint64_t state = 12;
@@ -199,6 +199,9 @@ static uint64_t run_attention_q8(const gb_kernels *k)
         for (int p = 0; p < GB_CHUNK; p++)
             keys[i / 4 * 4 * GB_CHUNK + p * 4 + i % 4] = values[i * GB_CHUNK + p];
     fill(k_scales, DIM / GB_BLOCK * GB_CHUNK, 13);
+    for (int p = 0; p < GB_CHUNK; p++)
+        for (int b = 0; b < DIM / GB_BLOCK; b++)
+            v_scales[b * GB_CHUNK + p] = k_scales[p * (DIM / GB_BLOCK) + b];
     fill(q, DIM, 14);
     k->quantise_q8(q, DIM, codes, d);
     k->attend[ENGINE_KV_Q8](&kv, &one, 1);

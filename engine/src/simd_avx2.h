@@ -34,6 +34,30 @@ INLINE vi vi_shift23(vi a) { return _mm256_slli_epi32(a, 23); }
 INLINE vf vi_convert(vi a) { return _mm256_cvtepi32_ps(a); }
 INLINE void vi_store(int32_t *p, vi x) { _mm256_storeu_si256((void *)p, x); }
 
+/* The sum of 16 partials by halves: 8, 4, 2, 1. */
+INLINE float vf_tree(const vf *part)
+{
+    __m256 p8 = _mm256_add_ps(part[0], part[1]);
+    __m128 p4 = _mm_add_ps(_mm256_castps256_ps128(p8), _mm256_extractf128_ps(p8, 1));
+    __m128 p2 = _mm_add_ps(p4, _mm_movehl_ps(p4, p4));
+    return _mm_cvtss_f32(_mm_add_ss(p2, _mm_movehdup_ps(p2)));
+}
+
+/* The largest lane, of values that are no NaN and of integers. */
+INLINE float vf_largest(vf x)
+{
+    __m128 m4 = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    __m128 m2 = _mm_max_ps(m4, _mm_movehl_ps(m4, m4));
+    return _mm_cvtss_f32(_mm_max_ss(m2, _mm_movehdup_ps(m2)));
+}
+
+INLINE int32_t vi_largest(vi x)
+{
+    __m128i m4 = _mm_max_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    __m128i m2 = _mm_max_epi32(m4, _mm_shuffle_epi32(m4, 0x4e));
+    return _mm_cvtsi128_si32(_mm_max_epi32(m2, _mm_shuffle_epi32(m2, 0xb1)));
+}
+
 INLINE vf vf_load_f16(const uint16_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const void *)p)); }
 INLINE void vf_store_f16(uint16_t *p, vf x)
 {

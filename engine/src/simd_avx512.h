@@ -36,6 +36,19 @@ INLINE vi vi_shift23(vi a) { return _mm512_slli_epi32(a, 23); }
 INLINE vf vi_convert(vi a) { return _mm512_cvtepi32_ps(a); }
 INLINE void vi_store(int32_t *p, vi x) { _mm512_storeu_si512(p, x); }
 
+/* The sum of 16 partials by halves: 8, 4, 2, 1. */
+INLINE float vf_tree(const vf *part)
+{
+    __m256 p8 = _mm256_add_ps(_mm512_castps512_ps256(part[0]), _mm512_extractf32x8_ps(part[0], 1));
+    __m128 p4 = _mm_add_ps(_mm256_castps256_ps128(p8), _mm256_extractf128_ps(p8, 1));
+    __m128 p2 = _mm_add_ps(p4, _mm_movehl_ps(p4, p4));
+    return _mm_cvtss_f32(_mm_add_ss(p2, _mm_movehdup_ps(p2)));
+}
+
+/* The largest lane, of values that are no NaN and of integers. */
+INLINE float vf_largest(vf x) { return _mm512_reduce_max_ps(x); }
+INLINE int32_t vi_largest(vi x) { return _mm512_reduce_max_epi32(x); }
+
 INLINE vf vf_load_f16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)p)); }
 INLINE void vf_store_f16(uint16_t *p, vf x)
 {

@@ -34,6 +34,18 @@ INLINE vi vi_shift23(vi a) { return vshlq_n_s32(a, 23); }
 INLINE vf vi_convert(vi a) { return vcvtq_f32_s32(a); }
 INLINE void vi_store(int32_t *p, vi x) { vst1q_s32(p, x); }
 
+/* The sum of 16 partials by halves: 8, 4, 2, 1. */
+INLINE float vf_tree(const vf *part)
+{
+    float32x4_t p4 = vaddq_f32(vaddq_f32(part[0], part[2]), vaddq_f32(part[1], part[3]));
+    float32x2_t p2 = vadd_f32(vget_low_f32(p4), vget_high_f32(p4));
+    return vget_lane_f32(p2, 0) + vget_lane_f32(p2, 1);
+}
+
+/* The largest lane, of values that are no NaN and of integers. */
+INLINE float vf_largest(vf x) { return vmaxvq_f32(x); }
+INLINE int32_t vi_largest(vi x) { return vmaxvq_s32(x); }
+
 INLINE vf vf_load_f16(const uint16_t *p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
 INLINE void vf_store_f16(uint16_t *p, vf x)
 {

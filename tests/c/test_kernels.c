@@ -340,10 +340,10 @@ static void overflowing_scores(const gb_kernels *set)
 
 static void merging(const gb_kernels *set)
 {
-    static float parts[40][MAX_DIM + 2], out[2][MAX_DIM];
+    static float parts[80][MAX_DIM + 2], out[2][MAX_DIM];
     for (int dim = 16; dim <= MAX_DIM; dim += 20) {
-        randomise(parts[0], 40 * (MAX_DIM + 2));
-        for (int n = 1; n <= 40; n += 13) {
+        randomise(parts[0], 80 * (MAX_DIM + 2));
+        for (int n = 1; n <= 80; n += 13) {
             for (int c = 0; c < n; c++)
                 parts[c][1] = fabsf(parts[c][1]) + 1.0f;
             gb_kernels_ref.merge(parts[0], parts[0] + 1, parts[0] + 2, MAX_DIM + 2, n, dim, out[0]);
