@@ -10,6 +10,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
 #endif
 #include <pthread.h>
 #include <stdio.h>
@@ -45,19 +47,41 @@ static int has_avx512(void)
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
 
+/* AVX-VNNI uses no registers but those of AVX. */
+static int has_avx2_vnni(void)
+{
+    unsigned a, b, c, d;
+    return has_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 4) != 0;
+}
+
 static int has_avx512_vnni(void)
 {
     return has_avx512() && __builtin_cpu_supports("avx512vnni");
 }
 #endif
 
+#if defined(__aarch64__) && defined(GB_HAVE_NEON_DOT)
+static int has_neon_dot(void)
+{
+#if defined(__linux__)
+    return (getauxval(AT_HWCAP) & 1ul << 20) != 0; /* HWCAP_ASIMDDP */
+#else
+    return 1; /* compiled for processors that have it */
+#endif
+}
+#endif
+
 static const recipe recipes[MAX_SETS] = {
 #if defined(__x86_64__)
     {"avx512-vnni", &gb_kernels_ref_fma, has_avx512_vnni, {gb_rows_avx512_vnni, gb_matmul_avx512_vnni}},
-    {"avx512", &gb_kernels_ref_fma, has_avx512, {gb_rows_avx512}},
-    {"avx2", &gb_kernels_ref_fma, has_avx2, {gb_rows_avx2}},
+    {"avx512", &gb_kernels_ref_fma, has_avx512, {gb_rows_avx512, gb_matmul_avx512}},
+    {"avx2-vnni", &gb_kernels_ref_fma, has_avx2_vnni, {gb_rows_avx2, gb_matmul_avx2_vnni}},
+    {"avx2", &gb_kernels_ref_fma, has_avx2, {gb_rows_avx2, gb_matmul_avx2}},
 #elif defined(__aarch64__)
-    {"neon", &gb_kernels_ref, always, {gb_rows_neon}},
+#if defined(GB_HAVE_NEON_DOT)
+    {"neon-dotprod", &gb_kernels_ref, has_neon_dot, {gb_rows_neon, gb_matmul_neon_dot}},
+#endif
+    {"neon", &gb_kernels_ref, always, {gb_rows_neon, gb_matmul_neon}},
 #endif
     {"ref", &gb_kernels_ref, always, {NULL}},
 };

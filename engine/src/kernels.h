@@ -109,8 +109,17 @@ void gb_rows_avx512(gb_kernels *set);
 void gb_rows_avx512_vnni(gb_kernels *set);
 void gb_rows_avx2(gb_kernels *set);
 void gb_matmul_avx512_vnni(gb_kernels *set);
+void gb_matmul_avx512(gb_kernels *set);
+void gb_matmul_avx2_vnni(gb_kernels *set);
+void gb_matmul_avx2(gb_kernels *set);
 #elif defined(__aarch64__)
 void gb_rows_neon(gb_kernels *set);
+void gb_matmul_neon(gb_kernels *set);
+/* clang's header has the instructions only where the whole build is for them */
+#if defined(__ARM_FEATURE_DOTPROD) || !defined(__clang__)
+#define GB_HAVE_NEON_DOT 1
+void gb_matmul_neon_dot(gb_kernels *set);
+#endif
 #endif
 
 #endif
