@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.installed
 EXTRAS := serve,reference,test,lint
 C_SOURCES := $(wildcard engine/src/*.c engine/src/*.h)
 
-.PHONY: help certify build test test-slow lint format sanitize fuzz identity exact wheel models clean prerequisites
+.PHONY: help certify build test test-slow lint format sanitize fuzz identity exact bench-kernels wheel models clean prerequisites
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -54,6 +54,9 @@ identity: build ## digests over compilers, optimisation levels, threads, batches
 
 exact: build ## distance to exact arithmetic, beside llama.cpp's (TORCH_PYTHON: a python with torch, transformers)
 	$(BIN)/python -m tests.oracle.acceptance_exact --torch-python $(TORCH_PYTHON) $(MODELS)/*.gguf
+
+bench-kernels: ## time the matrix kernels against the machine's limits (ARGS: see engine/src/gbbench.c)
+	@$(PYTHON) tests/ci/kernels_bench.py $(ARGS)
 
 wheel: build ## abi3 wheel and sdist, installed and run outside the checkout
 	$(BIN)/python tests/ci/wheel.py

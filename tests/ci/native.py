@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "engine" / "src"
-PROGRAMS = {"gbdigest.c"}  # files with a main() of their own
+PROGRAMS = {"gbdigest.c", "gbbench.c"}  # files with a main() of their own
 BASE = [
     "-std=c11",
     "-g",
