@@ -18,10 +18,15 @@ static void attention_block(const engine_model *m, int32_t il, const gb_ops *ops
     int which = local ? GB_ROPE_LOCAL : GB_ROPE_FULL;
     gb_mask mask = {local ? GB_MASK_WINDOW : GB_MASK_CAUSAL, local ? c->window : 0};
 
+    const gb_product qkv[] = {
+        {b->q, &l->q, l->q_bias}, /* [n][heads][key_dim] */
+        {b->k, &l->k, l->k_bias}, /* [n][kv_heads][key_dim] */
+        {b->v, &l->v, l->v_bias}, /* [n][kv_heads][value_dim] */
+    };
+    const gb_product output = {b->h, &l->o, l->o_bias}; /* [n][width] */
+
     ops->norm(d, b->h, b->x, l->attn_norm, c->width, c->norm_eps); /* h: [n][width] */
-    ops->matmul(d, b->q, &l->q, l->q_bias, b->h);                  /* q: [n][heads][key_dim] */
-    ops->matmul(d, b->k, &l->k, l->k_bias, b->h);                  /* k: [n][kv_heads][key_dim] */
-    ops->matmul(d, b->v, &l->v, l->v_bias, b->h);                  /* v: [n][kv_heads][value_dim] */
+    ops->matmul(d, b->h, 3, qkv);
     if (c->qk_norm) {
         ops->norm(d, b->q, b->q, l->q_norm, c->key_dim, c->norm_eps);
         ops->norm(d, b->k, b->k, l->k_norm, c->key_dim, c->norm_eps);
@@ -29,8 +34,8 @@ static void attention_block(const engine_model *m, int32_t il, const gb_ops *ops
     ops->rope(d, b->q, c->key_dim, which);
     ops->rope(d, b->k, c->key_dim, which);
     ops->kv_store(d, il, b->k, b->v);
-    ops->attention(d, b->a, b->q, il, mask);      /* a: [n][heads][value_dim], over stored KV */
-    ops->matmul(d, b->h, &l->o, l->o_bias, b->a); /* h: [n][width] */
+    ops->attention(d, b->a, b->q, il, mask); /* a: [n][heads][value_dim], over stored KV */
+    ops->matmul(d, b->a, 1, &output);
     if (c->sandwich_norm)
         ops->norm(d, b->h, b->h, l->post_attn_norm, c->width, c->norm_eps);
     ops->add(d, b->x, b->h);
@@ -42,12 +47,13 @@ static void feed_forward_block(const engine_model *m, int32_t il, const gb_ops *
 {
     const arch_config *c = &m->config;
     const model_layer *l = &m->layers[il];
+    const gb_product gate = {b->g, &l->gate, l->gate_bias}; /* [n][ffn] */
+    const gb_product up = {b->u, &l->up, l->up_bias};       /* [n][ffn] */
+    const gb_product down = {b->h, &l->down, l->down_bias}; /* [n][width] */
 
     ops->norm(d, b->h, b->x, l->ffn_norm, c->width, c->norm_eps);
-    ops->matmul(d, b->g, &l->gate, l->gate_bias, b->h); /* g: [n][ffn] */
-    ops->matmul(d, b->u, &l->up, l->up_bias, b->h);     /* u: [n][ffn] */
-    ops->gate(d, b->g, b->u, c->gate);
-    ops->matmul(d, b->h, &l->down, l->down_bias, b->g); /* h: [n][width] */
+    ops->gated_matmul(d, b->h, &gate, &up, c->gate);
+    ops->matmul(d, b->g, 1, &down);
     if (c->sandwich_norm)
         ops->norm(d, b->h, b->h, l->post_ffn_norm, c->width, c->norm_eps);
     ops->add(d, b->x, b->h);

@@ -38,6 +38,13 @@ typedef struct gb_mask {
 
 enum { GB_ROPE_FULL = 0, GB_ROPE_LOCAL = 1 };
 
+/* What a matrix makes of rows; bias may be NULL. */
+typedef struct gb_product {
+    gb_buffer *y;
+    const gb_matrix *w;
+    const float *bias;
+} gb_product;
+
 typedef struct gb_ops {
     const char *name;
     engine_status (*device_new)(gb_device **out, const engine_model *model, const gb_device_options *options, char *err,
@@ -61,12 +68,14 @@ typedef struct gb_ops {
     void (*embed)(gb_device *d, gb_buffer *x, const gb_matrix *table, float scale);
     /* y = norm(x) * w over each group of n values; y may be x */
     void (*norm)(gb_device *d, gb_buffer *y, gb_buffer *x, const float *w, int64_t n, float eps);
-    void (*matmul)(gb_device *d, gb_buffer *y, const gb_matrix *w, const float *bias, gb_buffer *x);
+    /* n (1 … 3) products with the same rows: y = w x + bias each */
+    void (*matmul)(gb_device *d, gb_buffer *x, int n, const gb_product *products);
+    /* gate.y = act(gate.w x + bias) * (up.w x + bias); kind is GB_GATE_*, up.y is overwritten */
+    void (*gated_matmul)(gb_device *d, gb_buffer *x, const gb_product *gate, const gb_product *up, int kind);
     void (*rope)(gb_device *d, gb_buffer *x, int64_t head_dim, int which); /* GB_ROPE_* */
     void (*kv_store)(gb_device *d, int32_t layer, gb_buffer *k, gb_buffer *v);
     void (*attention)(gb_device *d, gb_buffer *y, gb_buffer *q, int32_t layer, gb_mask mask);
-    void (*gate)(gb_device *d, gb_buffer *g, gb_buffer *u, int kind); /* g = gate(g) * u */
-    void (*add)(gb_device *d, gb_buffer *x, gb_buffer *y);            /* x = x + y */
+    void (*add)(gb_device *d, gb_buffer *x, gb_buffer *y); /* x = x + y */
     void (*gather)(gb_device *d, gb_buffer *y, gb_buffer *x, const int32_t *rows, int32_t n);
     /* Rows first … first+n-1 to the host: as they are, or times w and capped: [n][w->rows]. */
     void (*read)(gb_device *d, gb_buffer *x, int32_t first, int32_t n, float *host);

@@ -15,7 +15,8 @@
 enum {
     ALIGNMENT = 64,
     SMALL_WORK = 1 << 15, /* element operations that are not worth waking a worker for */
-    MATRIX_TILE = 32,     /* weight rows in a unit of work */
+    MATRIX_TILE = 32,     /* weight rows in a unit of work where there are no panels */
+    FEW_ROWS = 16,        /* a batch up to here reads the weights as fast as memory gives them */
 };
 
 void *cpu_allocate(uint64_t bytes)
@@ -258,22 +259,6 @@ static void rope(gb_device *d, gb_buffer *x, int64_t head_dim, int which)
     cpu_split(d, rope_heads, &j, x->rows * x->width / head_dim, 2 * head_dim);
 }
 
-static void gate_rows(void *arg, int64_t begin, int64_t end, int worker)
-{
-    (void)worker;
-    row_job *j = arg;
-    int64_t n = j->x->width;
-    for (int64_t t = begin; t < end; t++)
-        j->d->kernels->gate(j->x->f32 + t * n, j->y->f32 + t * n, n, j->kind);
-}
-
-static void gate(gb_device *d, gb_buffer *g, gb_buffer *u, int kind)
-{
-    row_job j = {.d = d, .x = g, .y = u, .kind = kind};
-    cpu_rewrite(g, g->rows);
-    cpu_split(d, gate_rows, &j, g->rows, 8 * g->width);
-}
-
 static void add_rows(void *arg, int64_t begin, int64_t end, int worker)
 {
     (void)worker;
@@ -299,48 +284,75 @@ static void gather(gb_device *d, gb_buffer *y, gb_buffer *x, const int32_t *rows
 
 /* ---- Matrix products ------------------------------------------------------------------------ */
 
-typedef struct matmul_job {
-    gb_device *d;
+/* One matrix of a job. */
+typedef struct factor {
     const gb_matrix *w;
     const gb_panels *panels; /* NULL where w is read */
     const float *bias;
-    const float *x;      /* [n][k], or NULL where act or acts is used */
-    const gb_act32 *act; /* [n][k / 32] */
-    const gb_acts *acts;
-    int64_t n;
     float *y; /* [n][w->rows] */
+} factor;
+
+/* Up to three matrices times the same rows. */
+typedef struct matmul_job {
+    gb_device *d;
+    gb_buffer *x;
+    int64_t first, n; /* rows of x */
+    int64_t unit;     /* weight rows of an item */
+    factor factors[3];
+    int count;
+    int gated; /* the first two are gate and up: y0 = gate(y0) * y1, of this kind; -1: not so */
 } matmul_job;
 
-static void add_bias(const matmul_job *j, int64_t r0, int64_t r1)
+static int is_quantised(const gb_device *d, const gb_matrix *w)
 {
-    for (int64_t t = 0; j->bias != NULL && t < j->n; t++)
-        j->d->kernels->add(j->y + t * j->w->rows + r0, j->bias + r0, r1 - r0);
+    return w->type->quantised && d->options.activations != ENGINE_ACTIVATIONS_F32;
 }
 
-/* Items are tiles of weight rows. */
-static void matmul_tiles(void *arg, int64_t begin, int64_t end, int worker)
+/* Items begin … end-1 of one matrix. */
+static void multiply_units(const matmul_job *j, const factor *f, int64_t begin, int64_t end)
 {
-    (void)worker;
-    matmul_job *j = arg;
-    int64_t r0 = begin * MATRIX_TILE, r1 = end * MATRIX_TILE < j->w->rows ? end * MATRIX_TILE : j->w->rows;
-    if (j->act != NULL)
-        j->d->kernels->matmul_int(j->w, r0, r1, j->act, j->n, j->y, j->w->rows);
+    const gb_kernels *kernels = j->d->kernels;
+    const gb_matrix *w = f->w;
+    const float *x = j->x->f32 + j->first * j->x->width;
+    int64_t r0 = begin * j->unit, r1 = end * j->unit < w->rows ? end * j->unit : w->rows;
+    if (f->panels != NULL && is_quantised(j->d, w))
+        kernels->panels_int(f->panels, begin, end, &j->x->acts, f->y, w->rows);
+    else if (f->panels != NULL)
+        kernels->panels_f32(f->panels, begin, end, x, j->n, f->y, w->rows);
+    else if (is_quantised(j->d, w))
+        kernels->matmul_int(w, r0, r1, j->x->act, j->n, f->y, w->rows);
     else
-        j->d->kernels->matmul_f32(j->w, r0, r1, j->x, j->n, j->y, j->w->rows);
-    add_bias(j, r0, r1);
+        kernels->matmul_f32(w, r0, r1, x, j->n, f->y, w->rows);
+    for (int64_t t = 0; f->bias != NULL && t < j->n; t++)
+        kernels->add(f->y + t * w->rows + r0, f->bias + r0, r1 - r0);
 }
 
-/* Items are panels. */
-static void matmul_panels(void *arg, int64_t begin, int64_t end, int worker)
+/* Items are panels or tiles of the matrices, one matrix after the other. */
+static void multiply_items(void *arg, int64_t begin, int64_t end, int worker)
 {
     (void)worker;
-    matmul_job *j = arg;
-    int64_t r0 = begin * GB_PANEL_ROWS, r1 = end * GB_PANEL_ROWS < j->w->rows ? end * GB_PANEL_ROWS : j->w->rows;
-    if (j->acts != NULL)
-        j->d->kernels->panels_int(j->panels, begin, end, j->acts, j->y, j->w->rows);
-    else
-        j->d->kernels->panels_f32(j->panels, begin, end, j->x, j->n, j->y, j->w->rows);
-    add_bias(j, r0, r1);
+    const matmul_job *j = arg;
+    int64_t start = 0;
+    for (int i = 0; i < j->count; i++) {
+        int64_t units = (j->factors[i].w->rows + j->unit - 1) / j->unit;
+        int64_t from = begin > start ? begin - start : 0, to = end - start < units ? end - start : units;
+        if (from < to)
+            multiply_units(j, &j->factors[i], from, to);
+        start += units;
+    }
+}
+
+/* Items are panels or tiles of gate and up, and what comes of them. */
+static void gated_items(void *arg, int64_t begin, int64_t end, int worker)
+{
+    (void)worker;
+    const matmul_job *j = arg;
+    const factor *g = &j->factors[0], *u = &j->factors[1];
+    int64_t rows = g->w->rows, r0 = begin * j->unit, r1 = end * j->unit < rows ? end * j->unit : rows;
+    multiply_units(j, g, begin, end);
+    multiply_units(j, u, begin, end);
+    for (int64_t t = 0; t < j->n; t++)
+        j->d->kernels->gate(g->y + t * rows + r0, u->y + t * rows + r0, r1 - r0, j->gated);
 }
 
 /* Items are rows, counted from x->first. */
@@ -369,38 +381,53 @@ static void quantise(gb_device *d, gb_buffer *x, int64_t first, int64_t n)
     cpu_split(d, quantise_rows, &q, n, 4 * x->width);
 }
 
-/* Panels are handed out in runs: a worker takes four or so, each as one stretch of memory. */
-static void split_panels(gb_device *d, matmul_job *j)
+/* Runs of items are long enough to pay for handing them out, and short enough that no worker waits
+ * long for the last one; a run of a prompt is longer, because its rows are read again for each. */
+static void split_products(gb_device *d, threads_fn fn, matmul_job *j, int64_t items, int64_t cost)
 {
-    int64_t panels = gb_panel_count(j->w->rows), cost = j->w->k * (j->n + 1) * GB_PANEL_ROWS / 4;
-    int64_t runs = 4 * threads_count(d->pool), grain = (panels + runs - 1) / runs, least = SMALL_WORK / cost + 1;
-    threads_run(d->pool, matmul_panels, j, panels, grain > least ? grain : least);
+    int64_t runs = (j->n > FEW_ROWS ? 4 : 16) * threads_count(d->pool);
+    int64_t grain = (items + runs - 1) / runs, least = SMALL_WORK / cost + 1;
+    threads_run(d->pool, fn, j, items, grain > least ? grain : least);
 }
 
-/* y = w x for rows first … first+n-1 of x. */
-static void multiply(gb_device *d, float *y, const gb_matrix *w, const float *bias, gb_buffer *x, int64_t first,
-                     int64_t n)
+static void multiply(gb_device *d, matmul_job *j)
 {
-    matmul_job j = {.d = d, .w = w, .bias = bias, .n = n, .y = y};
-    if (w->type->quantised && d->options.activations != ENGINE_ACTIVATIONS_F32) {
-        quantise(d, x, first, n);
-        j.act = x->act;
-        j.acts = &x->acts;
-    } else {
-        j.x = x->f32 + first * x->width;
+    int64_t items = 0, quantised = 0;
+    j->d = d;
+    j->unit = d->repack != NULL ? GB_PANEL_ROWS : MATRIX_TILE;
+    for (int i = 0; i < j->count; i++) {
+        factor *f = &j->factors[i];
+        quantised |= is_quantised(d, f->w);
+        f->panels = d->repack != NULL ? gb_repack_find(d->repack, f->w) : NULL;
+        items += (f->w->rows + j->unit - 1) / j->unit;
     }
-    if (d->repack != NULL) {
-        j.panels = gb_repack_find(d->repack, w);
-        split_panels(d, &j);
-    } else {
-        cpu_split(d, matmul_tiles, &j, (w->rows + MATRIX_TILE - 1) / MATRIX_TILE, w->k * (n + 1) * MATRIX_TILE / 4);
-    }
+    if (quantised)
+        quantise(d, j->x, j->first, j->n);
+    int64_t cost = j->x->width * (j->n + 1) * j->unit / 4;
+    if (j->gated >= 0)
+        split_products(d, gated_items, j, items / 2, 2 * cost);
+    else
+        split_products(d, multiply_items, j, items, cost);
 }
 
-static void matmul(gb_device *d, gb_buffer *y, const gb_matrix *w, const float *bias, gb_buffer *x)
+static void matmul(gb_device *d, gb_buffer *x, int n, const gb_product *products)
 {
-    cpu_rewrite(y, x->rows);
-    multiply(d, y->f32, w, bias, x, 0, x->rows);
+    matmul_job j = {.x = x, .n = x->rows, .count = n, .gated = -1};
+    for (int i = 0; i < n; i++) {
+        cpu_rewrite(products[i].y, x->rows);
+        j.factors[i] = (factor){.w = products[i].w, .bias = products[i].bias, .y = products[i].y->f32};
+    }
+    multiply(d, &j);
+}
+
+static void gated_matmul(gb_device *d, gb_buffer *x, const gb_product *gate, const gb_product *up, int kind)
+{
+    matmul_job j = {.x = x, .n = x->rows, .count = 2, .gated = kind};
+    cpu_rewrite(gate->y, x->rows);
+    cpu_rewrite(up->y, x->rows);
+    j.factors[0] = (factor){.w = gate->w, .bias = gate->bias, .y = gate->y->f32};
+    j.factors[1] = (factor){.w = up->w, .bias = up->bias, .y = up->y->f32};
+    multiply(d, &j);
 }
 
 static void finish_logits(void *arg, int64_t begin, int64_t end, int worker)
@@ -416,7 +443,8 @@ static void finish_logits(void *arg, int64_t begin, int64_t end, int worker)
 static void logits(gb_device *d, gb_buffer *x, int32_t first, int32_t n, const gb_matrix *w, float cap, float *host)
 {
     row_job j = {.d = d, .host = host, .n = w->rows, .f = cap};
-    multiply(d, host, w, NULL, x, first, n);
+    matmul_job m = {.x = x, .first = first, .n = n, .count = 1, .gated = -1, .factors = {{.w = w, .y = host}}};
+    multiply(d, &m);
     cpu_split(d, finish_logits, &j, n, w->rows);
 }
 
@@ -443,10 +471,10 @@ const gb_ops ops_cpu = {
     .embed = embed,
     .norm = norm,
     .matmul = matmul,
+    .gated_matmul = gated_matmul,
     .rope = rope,
     .kv_store = attention_store,
     .attention = attention_run,
-    .gate = gate,
     .add = add,
     .gather = gather,
     .read = read,
