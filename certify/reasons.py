@@ -79,7 +79,7 @@ class Reason(StrEnum):
     )
     TOO_NOISY = (
         "too_noisy",
-        "Too few pairs were left once those with stolen time or a drifting peer had been discarded.",
+        "Too few pairs were left without those with stolen time, a crowded machine or a drifting peer.",
     )
     UNSUPPORTED_VARIANT = "unsupported_variant", "This build does not have that variant."
 

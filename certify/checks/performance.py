@@ -21,8 +21,8 @@ from engine.errors import MeasureError
 REQUIREMENT = (
     "The median ratio of our speed to the peer's, over back-to-back pairs on the same file with the same "
     "threads and token counts, MUST reach the manifest's thresholds in every activation mode and at every "
-    "number of threads; a pair with stolen time or a drifting peer MUST NOT count, and too few pairs "
-    "are no measurement."
+    "number of threads; a pair with stolen time, on a crowded machine, or with a drifting peer MUST NOT "
+    "count, and too few pairs are no measurement."
 )
 VERSION = 1
 
@@ -49,7 +49,10 @@ PARAMETERS = {
         "max_pairs": {"type": "integer", "minimum": 1, "maximum": 1000,
                       "description": "Pairs made at most to get them; by default, twice as many."},
         "peer_drift_ratio_max": {"type": "number", "exclusiveMinimum": 0, "maximum": 1, "default": 0.15},
-        "stolen_ratio_max": {"type": "number", "minimum": 0, "maximum": 1, "default": 0.005},
+        "stolen_ratio_max": {"type": "number", "minimum": 0, "maximum": 1, "default": 0.005,
+                             "description": "CPU time that the hypervisor gave to others."},
+        "crowded_ratio_max": {"type": "number", "minimum": 0, "maximum": 1, "default": 0.05,
+                              "description": "Time that threads of ours and the peer's waited for a CPU."},
         "prompt_tokens": {**_COUNT, "default": 512},
         "decode_tokens": {**_COUNT, "default": 64},
         "depth_tokens": {**_COUNT, "default": 4096},
@@ -81,11 +84,13 @@ class Workload:
 
 @dataclass(frozen=True)
 class Round:
-    """One pair for every mode, back to back. ``stolen`` is the share of CPU time that was taken away."""
+    """One pair for every mode, back to back. ``stolen`` and ``crowded`` are shares of its time: given to
+    others by the hypervisor, and spent by threads of either side in waiting for a CPU."""
 
     peer_s: float
     ours_s: Mapping[str, float]
     stolen: float
+    crowded: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -96,6 +101,7 @@ class Found:
     flash: str
     kept: Sequence[Round]
     stolen: int
+    crowded: int
     drifted: int
 
     def ratio(self, mode: str) -> float:
@@ -191,11 +197,12 @@ def _our_seconds(ctx: Context, work: Workload, mode: str) -> Callable[[], float]
 def _round(theirs: Callable[[], float], ours: Mapping[str, Callable[[], float]], *, reverse: bool) -> Round:
     """The peer and each of our modes once; every other round the other way about."""
     runs = [("peer", theirs), *ours.items()]
-    before = stolen_s()
+    before = stolen_s(), crowded_s()
     times = {name: once() for name, once in (reversed(runs) if reverse else runs)}
-    stolen = max(stolen_s() - before, 0.0)
+    after = stolen_s(), max(crowded_s(), before[1])  # a thread that ends takes its count along
     total = sum(times.values())
-    return Round(times.pop("peer"), times, stolen / total if total > 0 else 0.0)
+    shares = [(b - a) / total if total > 0 else 0.0 for a, b in zip(before, after, strict=True)]
+    return Round(times.pop("peer"), times, *shares)
 
 
 def stolen_s(path: Path = Path("/proc/stat")) -> float:
@@ -207,13 +214,30 @@ def stolen_s(path: Path = Path("/proc/stat")) -> float:
         return 0.0
 
 
+def crowded_s(proc: Path = Path("/proc")) -> float:
+    """Seconds that our threads and our children's have waited for a CPU since they began; 0 unless told."""
+    own = proc / "self" / "task"
+    children = [pid for path in own.glob("*/children") for pid in _text(path).split()]
+    folders = [own, *(proc / pid / "task" for pid in children)]
+    waits = [_text(path).split() for folder in folders for path in folder.glob("*/schedstat")]
+    return sum(int(words[1]) for words in waits if len(words) == 3) / 1e9
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii")
+    except OSError:
+        return ""
+
+
 def judge(ctx: Context, work: Workload, flash: str, rounds: Sequence[Round]) -> Found:
-    """Throw away rounds with stolen time, then those in which the peer is off its own median."""
-    calm = [item for item in rounds if item.stolen <= ctx.parameters["stolen_ratio_max"]]
+    """Throw away rounds with stolen time or on a crowded machine, then those with the peer off its median."""
+    whole = [item for item in rounds if item.stolen <= ctx.parameters["stolen_ratio_max"]]
+    calm = [item for item in whole if item.crowded <= ctx.parameters["crowded_ratio_max"]]
     middle = statistics.median(item.peer_s for item in calm) if calm else 0.0
     limit = ctx.parameters["peer_drift_ratio_max"] * middle
     kept = [item for item in calm if abs(item.peer_s - middle) <= limit]
-    return Found(work, flash, kept, len(rounds) - len(calm), len(calm) - len(kept))
+    return Found(work, flash, kept, len(rounds) - len(whole), len(whole) - len(calm), len(calm) - len(kept))
 
 
 # ---- From process start to the first token -----------------------------------------------------
@@ -298,6 +322,7 @@ def _figures(item: Found, enough: bool) -> dict[str, Number | str | None]:
     figures: dict[str, Number | str | None] = {
         f"{name}_pairs": len(item.kept),
         f"{name}_pairs_stolen": item.stolen,
+        f"{name}_pairs_crowded": item.crowded,
         f"{name}_pairs_drifted": item.drifted,
         f"peer_{name}_flash": item.flash,
         f"peer_{name}_tokens_per_s": item.rate(None) if enough else None,
@@ -336,4 +361,9 @@ def _name(work: Workload) -> str:
 
 
 def _record(item: Round) -> dict[str, Any]:
-    return {"peer_s": item.peer_s, "ours_s": dict(item.ours_s), "stolen_ratio": item.stolen}
+    return {
+        "peer_s": item.peer_s,
+        "ours_s": dict(item.ours_s),
+        "stolen_ratio": item.stolen,
+        "crowded_ratio": item.crowded,
+    }

@@ -27,6 +27,7 @@ PARAMETERS: dict[str, dict[str, Any]] = {
         "prompt_tokens": 16,
         "prompt_ratio_min": {"wide": 1.5},
         "stolen_ratio_max": 1,
+        "crowded_ratio_max": 1,
     },
 }
 

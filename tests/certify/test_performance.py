@@ -39,6 +39,7 @@ def _no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(performance, "process_start", start)
     monkeypatch.setattr(performance, "stolen_s", lambda: 0.0)
+    monkeypatch.setattr(performance, "crowded_s", lambda: 0.0)
 
 
 def test_figures_are_medians_of_pairs_in_tokens_per_second(tmp_path: Path) -> None:
@@ -90,12 +91,15 @@ def test_pairs_in_which_the_peer_was_interrupted_are_replaced_and_counted(tmp_pa
     assert outcome.measurements["prompt_wide_t1_ratio"] == pytest.approx(2)
 
 
-def test_pairs_with_stolen_time_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("what", ["stolen", "crowded"])
+def test_pairs_that_others_disturbed_do_not_count(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     taken = iter(range(10**6))
-    monkeypatch.setattr(performance, "stolen_s", lambda: next(taken) * 1.0)
+    monkeypatch.setattr(performance, f"{what}_s", lambda: next(taken) * 1.0)
     outcome, _ = run_check(tmp_path, "performance", **PARAMETERS)
     assert (outcome.outcome, outcome.reason) == ("skip", Reason.TOO_NOISY)
-    assert outcome.measurements["decode_t2_pairs_stolen"] == 6
+    assert outcome.measurements[f"decode_t2_pairs_{what}"] == 6
     assert outcome.measurements["decode_t2_pairs"] == 0
 
 
@@ -178,6 +182,18 @@ def test_stolen_time_is_read_from_the_first_line(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("os.sysconf", lambda name: 100)
     assert performance.stolen_s(stat) == 2.5
     assert performance.stolen_s(tmp_path / "absent") == 0
+
+
+def test_waiting_for_a_cpu_is_summed_over_threads_and_children(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    for name, waited in (("self/task/10", 250), ("self/task/11", 500), ("77/task/77", 1000)):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "schedstat").write_text(f"9 {waited}000000 3\n")
+    (tmp_path / "self/task/10/children").write_text("77 78 ")
+    assert performance.crowded_s(tmp_path) == 1.75
+    assert performance.crowded_s(tmp_path / "absent") == 0
 
 
 def test_our_engine_answers_as_a_subject(tmp_path: Path, tiny_model: Any) -> None:
