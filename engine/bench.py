@@ -82,11 +82,11 @@ class Bench:
     """One session of a model, used over and over; the model stays the caller's."""
 
     def __init__(
-        self, model: Model, *, threads: int | None = None, batch: int = 512, sequences: int = 1
+        self, model: Model, *, threads: int | None = None, batch: int = 512, sequences: int = 1, repack: bool = True
     ) -> None:
         self.model = model
         self.threads = threads or usable_cpus()
-        self.session: Session = model.session(self.threads, batch=batch, sequences=sequences)
+        self.session: Session = model.session(self.threads, batch=batch, sequences=sequences, repack=repack)
         self.vocab = model.info.vocab
         self._filled = -1
 
@@ -246,6 +246,7 @@ def measure(
     *,
     threads: int | None = None,
     batch: int = 512,
+    repack: bool = True,
     repetitions: int = 5,
     policy: Policy = Policy(force=True),
     mmap: bool = True,
@@ -261,7 +262,7 @@ def measure(
     def opened() -> Model:
         return Model.open(path, config=config, policy=policy, mmap=mmap)
 
-    options = {"threads": threads, "batch": batch}
+    options = {"threads": threads, "batch": batch, "repack": repack}
     with opened() as model, Bench(model, sequences=work.sequences, **options) as bench:  # type: ignore[arg-type]
         traffic = Traffic.of(bench.model)
         prompt_s = series("prompt", lambda: bench.prompt(work.prompt))

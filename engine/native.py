@@ -446,6 +446,7 @@ class ContextOptions:
     sequences: int
     threads: int
     batch: int
+    repack: bool = True
 
 
 @dataclass(frozen=True)
@@ -476,6 +477,7 @@ class Context(Handle):
         raw.kv = choice(KV_TYPES, options.kv, "kv")
         for name in ("context_tokens", "sequences", "threads", "batch"):
             setattr(raw, name, _int32(getattr(options, name), name))
+        raw.no_repack = not options.repack
         out = ffi.new("engine_context **")
         with weights.use() as pointer:
             _call(lib.engine_context_new, out, pointer, raw)

@@ -69,6 +69,7 @@ def bench(
         work,
         threads=loading.threads,
         batch=loading.batch,
+        repack=not loading.no_repack,
         repetitions=repetitions,
         policy=loading.policy(),
         mmap=not loading.no_mmap,

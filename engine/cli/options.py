@@ -93,6 +93,11 @@ speed_options = _together(
         show_default=True,
         help="Rows evaluated together; changes no result.",
     ),
+    click.option(
+        "--no-repack",
+        is_flag=True,
+        help="Read the weights as the file holds them: slower, without a copy in memory; the same results.",
+    ),
 )
 prompt_options = _together(
     click.option("-p", "--prompt", help="The text itself."),
@@ -131,6 +136,7 @@ class Loading:
     kv: str
     threads: int | None
     batch: int
+    no_repack: bool
     require: str | None
     trust: tuple[str, ...]
     force: bool
@@ -168,7 +174,7 @@ class Loading:
         return model
 
     def session(self, model: Model) -> Session:
-        return model.session(threads=self.threads, batch=self.batch)
+        return model.session(threads=self.threads, batch=self.batch, repack=not self.no_repack)
 
 
 @dataclass(frozen=True)

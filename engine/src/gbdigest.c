@@ -2,7 +2,7 @@
  * the gblogits/1 digest of all its logits, for comparison across builds.
  *
  *   gbdigest MODEL [--ids 1,2,3] [--activations wide|int8|f32] [--kv f16|f32|q8] [--threads N]
- *            [--batch N] [--split N] [--beside] [--hostile]
+ *            [--batch N] [--split N] [--beside] [--hostile] [--no-repack]
  *
  * --split N feeds N ids per step (KV continuation); --beside interleaves a second sequence;
  * --hostile sets flush-to-zero, denormals-are-zero and rounding down before anything else, as a
@@ -67,7 +67,8 @@ static uint64_t control_word(void)
 static int usage(void)
 {
     fprintf(stderr, "usage: gbdigest MODEL [--ids 1,2,3] [--activations wide|int8|f32] [--kv f16|f32|q8]\n"
-                    "                [--threads N] [--batch N] [--split N] [--beside] [--hostile]\n");
+                    "                [--threads N] [--batch N] [--split N] [--beside] [--hostile]\n"
+                    "                [--no-repack]\n");
     return 2;
 }
 
@@ -114,6 +115,8 @@ static int parse(settings *s, int argc, char **argv)
             s->beside = 1;
         else if (strcmp(flag, "--hostile") == 0)
             s->hostile = 1;
+        else if (strcmp(flag, "--no-repack") == 0)
+            s->options.no_repack = 1;
         else if (flag[0] != '-' && s->path == NULL)
             s->path = flag;
         else
