@@ -2,7 +2,7 @@
 
 Builds ``gbdigest`` with each compiler at -O1 and -O3 in a scratch folder, runs all tiny models and
 the real ones that are present over threads, batches, continuation, other sequences, a hostile
-control word and both kernel sets, and compares ``gblogits/1`` digests with the first one and with
+control word, weights repacked or not and every kernel set that runs here, and compares ``gblogits/1`` digests with the first one and with
 ``tests/golden/digests.json``. The known answers of ``chain.c`` and a tiny model also run on an
 AArch64 cross-build under qemu-user. What cannot run here is listed as skipped, with its reason.
 
@@ -43,6 +43,8 @@ VARIANTS = [
     "--split 50 --threads 3",
     "--beside",
     "--hostile",
+    "--no-repack",
+    "--no-repack " + EVERYTHING,
     EVERYTHING,
 ]
 MAIN_MODES = [("wide", "f16"), ("int8", "f16")]
@@ -98,6 +100,15 @@ def digest(command: list[str], kernels: str | None = None) -> str:
     return done.stdout.strip() if done.returncode == 0 else f"exit {done.returncode}: {done.stderr.strip()}"
 
 
+def kernel_sets(program: list[str], subject: Subject) -> list[str]:
+    """The sets that this machine (or emulator) runs, from the refusal of one that does not exist."""
+    refusal = digest([*program, *subject.arguments(MAIN_MODES[0])], "none-such")
+    _, found, names = refusal.partition("this machine runs: ")
+    if not found:
+        raise SystemExit(f"identity: an unknown kernel set is not refused by name: {refusal}")
+    return names.split(", ")
+
+
 def build(compiler: str, level: str, scratch: Path) -> Path:
     """gbdigest from one compiler at one level."""
     folder = scratch / f"{compiler}{level}"
@@ -127,8 +138,8 @@ def real_subjects(golden: dict[str, dict[str, object]], run: Run) -> Iterator[Su
             run.skipped.append(f"{name}: not in {folder} (GAUGEBLOCK_MODELS)")
 
 
-def run_subject(run: Run, program: Path, subject: Subject, thorough: bool, how: str) -> None:
-    """All variants of one model in one build; few of them unless thorough."""
+def run_subject(run: Run, program: Path, subject: Subject, thorough: bool, how: str, sets: list[str]) -> None:
+    """All variants of one model in one build and every kernel set; few of them unless thorough."""
     for mode in MAIN_MODES + OTHER_MODES:
         if not thorough and subject.real and mode in OTHER_MODES:
             continue
@@ -137,8 +148,9 @@ def run_subject(run: Run, program: Path, subject: Subject, thorough: bool, how: 
         run.check(case, f"{how} --threads 1", digest(command))
         for variant in VARIANTS if thorough and mode in MAIN_MODES else [EVERYTHING]:
             run.check(case, f"{how} {variant}", digest(command + variant.split()))
-        if thorough and not subject.real:
-            run.check(case, f"{how} ENGINE_KERNELS=ref", digest(command, "ref"))
+        for name in sets:
+            if name != "ref" or not subject.real:
+                run.check(case, f"{how} ENGINE_KERNELS={name}", digest(command + EVERYTHING.split(), name))
 
 
 def run_cross(run: Run, scratch: Path, subject: Subject) -> None:
@@ -157,9 +169,10 @@ def run_cross(run: Run, scratch: Path, subject: Subject) -> None:
     program = native.program(CROSS, flags, native.SOURCES / "gbdigest.c", objects, folder / "gbdigest")
     for mode in MAIN_MODES + OTHER_MODES:
         command = [emulator, str(program), *subject.arguments(mode)]
-        for variant in ("", EVERYTHING):
-            how = f"aarch64 {variant or '--threads 1'}"
-            run.check(f"{subject.name} {mode[0]}/{mode[1]}", how, digest(command + variant.split()))
+        for name in kernel_sets([emulator, str(program)], subject):
+            for variant in ("", EVERYTHING):
+                how = f"aarch64 ENGINE_KERNELS={name} {variant or '--threads 1'}"
+                run.check(f"{subject.name} {mode[0]}/{mode[1]}", how, digest(command + variant.split(), name))
 
 
 def check_golden(run: Run, golden: dict[str, dict[str, object]], update: bool) -> None:
@@ -186,8 +199,9 @@ def execute(run: Run, scratch: Path, update: bool) -> None:
             run.skipped.append(f"{compiler} {level}: {compiler} is not installed")
             continue
         program = build(compiler, level, scratch)
+        sets = kernel_sets([str(program)], subjects[0])
         for subject in subjects:
-            run_subject(run, program, subject, first, f"{compiler} {level}")
+            run_subject(run, program, subject, first, f"{compiler} {level}", sets)
         print(f"identity: {compiler} {level}: {run.compared} digests so far", flush=True)
         first = False
     run_cross(run, scratch, next(s for s in subjects if s.name == "gemma3-q4_k_m"))
