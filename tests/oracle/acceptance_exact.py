@@ -6,8 +6,9 @@ Run by hand; it takes minutes a model::
 
 The oracle is Hugging Face transformers in float64 weights and matrix products (norms and
 rotations in float32, as it always does), run by another interpreter because torch is no
-dependency of the project. The first 400 positions of ``fixtures/corpora/prose.txt`` are evaluated in one go, and
-every figure is the mean over positions of KL(oracle || X) in nats over the whole vocabulary.
+dependency of the project. The first 400 positions of ``fixtures/corpora/prose.txt`` are evaluated
+in one go, and every figure is the mean over positions of KL(oracle || X) in nats over the whole
+vocabulary.
 Exits 1 where ``wide`` with f32 KV passes 1e-5, or ``int8`` with f16 KV passes 1.1 times
 llama.cpp's figure.
 """
