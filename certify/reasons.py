@@ -39,7 +39,7 @@ class Reason(StrEnum):
     )
     DISPUTED_ABOVE_CAP = (
         "disputed_above_cap",
-        "The references disagree on more strings than max_disputed_ratio.",
+        "The references, or one with itself, disagree on more than max_disputed_ratio.",
     )
     PICKS_DIFFER = "picks_differ", "A greedy pick differs and is no near-tie with both gaps measured."
     DIGESTS_DIFFER = "digests_differ", "Logits digests differ between variants that must agree to the bit."
