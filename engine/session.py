@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator, Sequence
 from types import TracebackType
@@ -149,4 +150,5 @@ class _Cancellable:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is not None and issubclass(kind, CancelledError):
-            self._context.cancel(False)
+            with contextlib.suppress(UsageError):  # closed meanwhile: nothing is left to stop
+                self._context.cancel(False)

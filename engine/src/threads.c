@@ -2,7 +2,8 @@
  *
  * A job is published by raising generation; workers that spin see it, those that sleep are
  * woken under the lock. Items are claimed from one counter. Workers run with the control word
- * of fpenv.h and with all signals blocked, which leaves those to the caller's threads. */
+ * of fpenv.h and with all signals blocked, which leaves those to the caller's threads. In a
+ * child of fork() there is nobody to wake, to wait for, or to join. */
 #define _POSIX_C_SOURCE 200809L
 #include "threads.h"
 
@@ -14,6 +15,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { SPINS = 2000, WORKER_STACK_BYTES = 2 << 20 };
 
@@ -26,6 +28,7 @@ typedef struct worker {
 struct threads {
     int count;           /* workers including the caller */
     int started;         /* threads that exist */
+    pid_t owner;         /* the process that they exist in */
     worker *workers;     /* [count - 1] */
     pthread_mutex_t lock;
     pthread_cond_t wake; /* a new generation */
@@ -128,7 +131,7 @@ static void await_workers(threads *pool)
 
 void threads_run(threads *pool, threads_fn fn, void *arg, int64_t items, int64_t grain)
 {
-    if (pool->count == 1 || items <= grain) {
+    if (pool->count == 1 || items <= grain || getpid() != pool->owner) {
         if (items > 0)
             fn(arg, 0, items, 0);
         return;
@@ -182,6 +185,7 @@ engine_status threads_new(threads **out, int32_t count, char *err, size_t errlen
         return gb_fail(err, errlen, ENGINE_ENOMEM, "out of memory for a pool of %d threads", count);
     }
     pool->count = count;
+    pool->owner = getpid();
     pool->workers = workers;
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->wake, NULL);
@@ -201,13 +205,15 @@ void threads_free(threads *pool)
 {
     if (pool == NULL)
         return;
-    atomic_store(&pool->quit, 1);
-    publish(pool);
-    for (int i = 0; i < pool->started; i++)
-        pthread_join(pool->workers[i].thread, NULL);
-    pthread_cond_destroy(&pool->done);
-    pthread_cond_destroy(&pool->wake);
-    pthread_mutex_destroy(&pool->lock);
+    if (getpid() == pool->owner) {
+        atomic_store(&pool->quit, 1);
+        publish(pool);
+        for (int i = 0; i < pool->started; i++)
+            pthread_join(pool->workers[i].thread, NULL);
+        pthread_cond_destroy(&pool->done);
+        pthread_cond_destroy(&pool->wake);
+        pthread_mutex_destroy(&pool->lock);
+    }
     free(pool->workers);
     free(pool);
 }
