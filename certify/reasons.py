@@ -139,6 +139,7 @@ GATE_MEANINGS = {
     GateReason.RULE: "Another verdict rule.",
     GateReason.VALUE: "An outcome or verdict that this engine does not know.",
     GateReason.VERDICT: "The stated verdict is not what the checks yield.",
+    GateReason.FIGURES: "A check is stated to pass although its figures do not meet its thresholds.",
 }
 
 

@@ -248,12 +248,36 @@ def test_a_receipt_of_a_measured_failure_can_be_replayed(model: Path) -> None:
         ({"algorithm": "gblogits/2"}, "another algorithm"),
         ({"prompt_ids": [10**9] * 6}, "tiny.gguf"),
         ({"present": False}, "no digest"),
+        ({"vocab": 7}, "vocabulary: the receipt has 7"),
+        ({"vocab": None}, "vocabulary: the receipt has None"),
+        ({"prompt_ids": [1] * 65}, "65 tokens, the receipt covers contexts of up to 64"),
     ],
 )
 def test_a_receipt_that_does_not_hold(model: Path, digest: dict[str, Any], text: str) -> None:
     ran = certify("replay", receipt(model, **digest), model)
     assert ran.code == 1
     assert text in ran.out + ran.err
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "text"),
+    [
+        (("scope", "backends"), ["metal"], "measured on metal, not on cpu"),
+        (("model", "architecture"), "qwen9", "architecture: the receipt has qwen9"),
+        (("artifacts", 0, "bytes"), 1, "of 1 bytes"),
+    ],
+)
+def test_a_receipt_about_something_else_does_not_hold(
+    model: Path, path: tuple[Any, ...], value: Any, text: str
+) -> None:
+    body = json.loads(receipt(model).read_bytes())["body"]
+    inner = body
+    for part in path[:-1]:
+        inner = inner[part]
+    inner[path[-1]] = value
+    ran = certify("replay", sidecars.write(model, sidecars.envelope(body)), model)
+    assert ran.code == 1
+    assert text in ran.out
 
 
 def test_replay_on_other_bytes_under_another_contract_or_of_nothing(model: Path, tmp_path: Path) -> None:
