@@ -31,6 +31,10 @@ class EnvelopeError(Exception):
     """No envelope can be written; the text says why."""
 
 
+class NotWritten(EnvelopeError):
+    """There is an envelope, and its file cannot be written."""
+
+
 @dataclass(frozen=True)
 class Written:
     """One sidecar that was written."""
@@ -185,7 +189,7 @@ def write(
     planned: list[tuple[Mapping[str, Any], Path, Path, dict[str, Any]]] = []
     for file in files:
         model = _model_of(report, file, model_id)
-        sidecar = (out or file.parent) / (file.name + gate.SUFFIX)
+        sidecar = sidecar_of(file, out)
         if any(other == sidecar for _, _, other, _ in planned):
             raise EnvelopeError(f"{printable(sidecar)} would be written twice")
         old = _existing(sidecar, force=force)
@@ -195,12 +199,17 @@ def write(
         try:
             reports.write_document(document, sidecar, force=force)
         except ReportError as error:
-            raise EnvelopeError(str(error)) from None
+            raise NotWritten(str(error)) from None
         except OSError as error:
-            raise EnvelopeError(f"{printable(sidecar)}: cannot be written: {error.strerror}") from None
+            raise NotWritten(f"{printable(sidecar)}: cannot be written: {error.strerror}") from None
         digest = hashlib.sha256(reports.to_bytes(document)).hexdigest()
         written.append(Written(model["id"], file, sidecar, digest, model["verdict"]))
     return written
+
+
+def sidecar_of(file: Path, folder: Path | None = None) -> Path:
+    """Where the sidecar of a model file lies: beside it, or in ``folder``."""
+    return (folder or file.parent) / (file.name + gate.SUFFIX)
 
 
 def _model_of(report: Mapping[str, Any], file: Path, model_id: str | None) -> Mapping[str, Any]:
@@ -230,8 +239,11 @@ def _existing(sidecar: Path, *, force: bool) -> str | None:
     if not os.path.lexists(sidecar):
         return None
     if not force:
-        raise EnvelopeError(f"{printable(sidecar)} exists; add --force to replace it")
-    return sha256_of(sidecar)
+        raise NotWritten(f"{printable(sidecar)} exists; add --force to replace it")
+    try:
+        return sha256_of(sidecar)
+    except EnvelopeError as error:
+        raise NotWritten(f"{error}; it cannot be replaced") from None
 
 
 def sha256_of(file: Path) -> str:

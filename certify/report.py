@@ -398,7 +398,7 @@ def write_document(document: Mapping[str, Any], path: Path, *, force: bool = Fal
             os.fsync(stream.fileno())
         Path(temporary).chmod(0o644)
         Path(temporary).replace(path)
-    except OSError:
+    except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
 

@@ -18,6 +18,7 @@ import pytest
 
 from certify import manifest as manifest_module
 from certify import registry
+from certify.journal import Journal
 
 NAMES = ("llama-q8_0", "qwen3-q8_0", "llama-odd")
 IDENTITY = {"threads": [1, 2], "batches": [1, 7], "tokens": 48, "rows": 4}
@@ -164,6 +165,57 @@ def test_a_poisoned_hash_cache_does_not_matter(
     assert certify(manifest, "--models-root", root, "--out", tmp_path / "a.json", "--offline")[0] == 1
 
 
+def test_force_does_not_touch_a_run_that_is_at_work(tmp_path: Path, root: Path) -> None:
+    manifest = write_manifest(tmp_path / "m.json", root)
+    arguments = (manifest, "--models-root", root, "--out", tmp_path / "a.json")
+    evidence = tmp_path / "a.run" / "evidence" / "x"
+    evidence.mkdir(parents=True)
+    with Journal.create(tmp_path / "a.run" / "journal.jsonl", {}):
+        before = (tmp_path / "a.run" / "journal.jsonl").read_bytes()
+        code, _, err = certify(*arguments, "--force")
+        assert (code, evidence.is_dir()) == (2, True)
+        assert "another run is writing" in err
+        assert (tmp_path / "a.run" / "journal.jsonl").read_bytes() == before
+    assert certify(*arguments, "--force", "--quiet")[0] == 0
+    assert not evidence.exists()
+
+
+@pytest.mark.parametrize(
+    ("out", "expected"), [("", 2), (".", 2), ("folder", 2), ("file/a.json", 4), ("a" * 300 + ".json", 4)]
+)
+def test_a_report_that_could_not_be_written_is_refused_before_the_work(
+    tmp_path: Path, root: Path, out: str, expected: int
+) -> None:
+    manifest = write_manifest(tmp_path / "m.json", root)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_bytes(b"")
+    place = tmp_path / out if len(out) > 1 else out
+    code, _, err = certify(manifest, "--models-root", root, "--out", place, "--force")
+    assert code == expected
+    assert "--out" in err
+    assert "start" not in err
+
+
+def test_a_sidecar_that_may_not_be_replaced_is_refused_before_the_work(tmp_path: Path, root: Path) -> None:
+    manifest = write_manifest(tmp_path / "m.json", root)
+    arguments = (manifest, "--models-root", root, "--out", tmp_path / "a.json", "--envelopes")
+    sidecar = root / "llama-q8_0.gguf.envelope.json"
+    sidecar.write_text("{}")
+    code, _, err = certify(*arguments)
+    assert (code, sidecar.read_text()) == (2, "{}")
+    assert "--force replaces it" in err
+    assert "start" not in err
+    code, _, err = certify(*arguments, manifest, "--force")  # a file where the folder should be
+    assert code == 4
+    assert "start" not in err
+    sidecar.unlink()
+    sidecar.mkdir()
+    code, out, err = certify(*arguments, "--force", "--quiet")
+    assert code == 4
+    assert "no sidecar" in err
+    assert "2 pass; exit 0" in out
+
+
 def test_dry_run_shows_the_plan_and_runs_nothing(tmp_path: Path, root: Path) -> None:
     manifest = write_manifest(tmp_path / "m.json", root)
     code, out, _ = certify(
@@ -280,7 +332,7 @@ def test_what_the_harness_cannot_do_ends_with_4(tmp_path: Path, root: Path) -> N
     (tmp_path / "file").write_text("in the way")
     code, _, err = certify(manifest, "--models-root", root, "--out", tmp_path / "file" / "a.json")
     assert code == 4
-    assert "harness error" in err
+    assert "cannot be written: Not a directory" in err
     assert "Traceback" not in err
 
 
