@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from certify import manifest
 from certify.references.llama_cpp import installed_version, revision_of
 from engine.errors import EngineError, UnsupportedError
 from engine.model import Header
@@ -40,7 +41,12 @@ def manifest_text(files: Sequence[Path], name: str) -> str:
     if version is not None:
         document["references"] = {"llama.cpp": {"provider": "xllamacpp", "revision": revision_of(version)}}
     document["models"] = models
-    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=110)
+    text: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=110)
+    try:
+        manifest.parse(text.encode("utf-8", "surrogatepass"), name="the manifest would not be valid")
+    except manifest.ManifestError as error:
+        raise InitialError(str(error)) from error
+    return text
 
 
 def _model(path: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -397,9 +398,16 @@ def init(files: tuple[Path, ...], name: str, out: Path | None, force: bool) -> N
         return
     if out.exists() and not force:
         console.fail(f"{printable(out)} exists; add --force to replace it", CertifyExit.USAGE)
+    if not out.name:
+        console.fail(f"--out '{printable(out)}' names no file", CertifyExit.USAGE)
     temporary = out.with_name(f".{out.name}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(out)
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(out)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        console.fail(f"{printable(out)}: cannot be written: {error.strerror}", CertifyExit.FAILED)
 
 
 COMMANDS = (run, list_, init)

@@ -108,6 +108,14 @@ def test_two_runs_never_share_a_journal(tmp_path: Path) -> None:
     Journal.resume(path, KEY).close()
 
 
+def test_what_is_no_file_is_refused_and_does_not_hang(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    os.mkfifo(path)
+    for begin in (Journal.create, Journal.resume):
+        with pytest.raises(JournalError, match="not a regular file"):
+            begin(path, KEY)
+
+
 def test_a_record_of_another_shape_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     opened = Journal.create(path, KEY)

@@ -319,6 +319,24 @@ def test_init_writes_a_manifest_that_validates_and_runs(tmp_path: Path, root: Pa
     assert "no.gguf: byte 0: not a GGUF" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["--out", "nowhere/m.yaml"], 1, "cannot be written: No such file or directory"),
+        (["--out", "."], 2, "exists"),
+        (["--name", "../a b"], 2, "'../a b' does not match"),
+    ],
+)
+def test_init_refuses_what_it_could_not_write_or_read_again(
+    root: Path, arguments: list[str], code: int, text: str
+) -> None:
+    command = [sys.executable, "-m", "certify.cli", "init", str(root / "llama-q8_0.gguf"), *arguments]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == code
+    assert text in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_list_prints_every_check_with_its_requirement() -> None:
     command = [sys.executable, "-m", "certify.cli", "list", "--json"]
     document = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
