@@ -26,6 +26,7 @@ from certify.manifest import Manifest, ModelEntry, Waiver, dotted
 from certify.reasons import CertifyExit
 from certify.types import CheckResult, Outcome, Variant
 from engine import canonical
+from engine.streams import replaceable
 from engine.text import printable
 from engine.verdict import RULE, Judged, not_met, verdict_v1
 
@@ -387,6 +388,8 @@ def write_document(document: Mapping[str, Any], path: Path, *, force: bool = Fal
     """Write indented JSON by temporary file and rename; an existing file needs ``force``."""
     if path.exists() and not force:
         raise ReportError(f"{printable(path)} exists; add --force to replace it")
+    if not replaceable(path):
+        raise ReportError(f"{printable(path)} is not a regular file")
     canonical.dumps(document)  # refuses what could not be read again
     data = to_bytes(document)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -27,6 +27,7 @@ from certify.reasons import CertifyExit, Reason
 from certify.report import ModelResult, ReferenceRecord, ReportError
 from certify.runner import EvidenceChanged, Runner
 from certify.types import CheckResult
+from engine.streams import replaceable
 from engine.text import printable
 
 PATH = click.Path(path_type=Path)
@@ -185,8 +186,8 @@ def _make_room(out: Path, folder: Path, options: Options) -> None:
     if options.resume and options.force:
         console.fail("--resume goes on with a run, --force replaces it: give one of them", CertifyExit.USAGE)
     try:
-        if out.is_dir():
-            console.fail(f"--out {printable(out)} is a folder: name a file", CertifyExit.USAGE)
+        if not replaceable(out):
+            console.fail(f"--out {printable(out)} is not a regular file", CertifyExit.USAGE)
         if not (options.force or options.resume):
             for path in (out, folder / "journal.jsonl"):
                 if path.exists():
@@ -398,8 +399,8 @@ def init(files: tuple[Path, ...], name: str, out: Path | None, force: bool) -> N
         return
     if out.exists() and not force:
         console.fail(f"{printable(out)} exists; add --force to replace it", CertifyExit.USAGE)
-    if not out.name:
-        console.fail(f"--out '{printable(out)}' names no file", CertifyExit.USAGE)
+    if not replaceable(out):
+        console.fail(f"--out {printable(out)} is not a regular file", CertifyExit.USAGE)
     temporary = out.with_name(f".{out.name}.tmp")
     try:
         temporary.write_text(text, encoding="utf-8")

@@ -300,6 +300,23 @@ def test_replay_on_other_bytes_under_another_contract_or_of_nothing(model: Path,
 # ---- schema and version ------------------------------------------------------------------------
 
 
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="there is no /dev/full here")
+@pytest.mark.parametrize("arguments", [("list",), ("schema", "report"), ("--version",)])
+def test_an_output_that_cannot_be_written_is_said_without_a_traceback(arguments: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "certify.cli", *arguments]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 4
+    assert done.stderr == "error: the output cannot be written: No space left on device\n"
+
+
+def test_characters_without_a_code_are_escaped(reports: Callable[..., Path]) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    command = [sys.executable, "-m", "certify.cli", "show", str(reports("a"))]
+    done = subprocess.run(command, env=environment, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 @pytest.mark.parametrize("name", schemas.NAMES)
 def test_schema_prints_the_published_file(name: str) -> None:
     ran = certify("schema", name)

@@ -181,7 +181,8 @@ def test_force_does_not_touch_a_run_that_is_at_work(tmp_path: Path, root: Path) 
 
 
 @pytest.mark.parametrize(
-    ("out", "expected"), [("", 2), (".", 2), ("folder", 2), ("file/a.json", 4), ("a" * 300 + ".json", 4)]
+    ("out", "expected"),
+    [("", 2), (".", 2), ("folder", 2), ("fifo", 2), ("file/a.json", 4), ("a" * 300 + ".json", 4)],
 )
 def test_a_report_that_could_not_be_written_is_refused_before_the_work(
     tmp_path: Path, root: Path, out: str, expected: int
@@ -189,11 +190,13 @@ def test_a_report_that_could_not_be_written_is_refused_before_the_work(
     manifest = write_manifest(tmp_path / "m.json", root)
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_bytes(b"")
+    os.mkfifo(tmp_path / "fifo")
     place = tmp_path / out if len(out) > 1 else out
     code, _, err = certify(manifest, "--models-root", root, "--out", place, "--force")
     assert code == expected
     assert "--out" in err
     assert "start" not in err
+    assert (tmp_path / "fifo").is_fifo()
 
 
 def test_a_sidecar_that_may_not_be_replaced_is_refused_before_the_work(tmp_path: Path, root: Path) -> None:
@@ -324,6 +327,7 @@ def test_init_writes_a_manifest_that_validates_and_runs(tmp_path: Path, root: Pa
     [
         (["--out", "nowhere/m.yaml"], 1, "cannot be written: No such file or directory"),
         (["--out", "."], 2, "exists"),
+        (["--out", ".", "--force"], 2, "is not a regular file"),
         (["--name", "../a b"], 2, "'../a b' does not match"),
     ],
 )

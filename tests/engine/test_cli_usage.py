@@ -195,6 +195,38 @@ def test_a_reader_that_leaves_early_is_no_traceback(tiny_model: Tiny) -> None:
     assert b"BrokenPipe" not in errors
 
 
+def closed(number: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command with one of its standard streams closed."""
+    command = ["sh", "-c", f'exec "$@" {number}>&-', "sh", sys.executable, "-m", "engine", *arguments]
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+    )
+
+
+def test_closed_streams_are_no_traceback_and_mix_nothing(tiny_model: Tiny) -> None:
+    model = ["-m", str(tiny_model(NAME))]
+    result = closed(0, "run", *model, "-f", "-")
+    assert result.returncode == 2
+    assert "the prompt is empty" in result.stderr
+    result = closed(1, "run", *model, "-p", "hi", "-n", "1")
+    assert result.returncode == 1
+    assert "not writable" in result.stderr
+    assert "Traceback" not in result.stderr
+    result = closed(2, "run", *model, "-p", "hi", "-n", "1", "--json")
+    assert document(result, "run/1")["generated_tokens"] == 1
+
+
+def test_only_a_regular_file_is_replaced(tiny_model: Tiny, tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    for target in (fifo, tmp_path):
+        result = gaugeblock("logits", "-m", tiny_model(NAME), "-p", "hi", "--npy", target)
+        assert result.returncode == 2
+        assert "is not a regular file" in result.stderr
+    assert [item.name for item in tmp_path.iterdir()] == ["fifo"]
+    assert fifo.is_fifo()
+
+
 def test_an_interrupt_during_a_step_is_exit_130(tiny_model: Tiny) -> None:
     command = ["logits", "-m", str(tiny_model("gemma3-q4_k_m")), "--digest", "-c", "200000", "-t", "1"]
     process = subprocess.Popen(
