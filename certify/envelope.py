@@ -17,6 +17,7 @@ from typing import Any
 from certify import report as reports
 from certify import schemas
 from certify.manifest import dotted
+from certify.reasons import Reason
 from certify.report import ReportError
 from engine import canonical
 from engine import envelope as gate
@@ -70,13 +71,19 @@ def build(report: Mapping[str, Any], model_id: str, *, supersedes: str | None = 
 
 
 def _refuse_unbound(model: Mapping[str, Any]) -> None:
-    """An envelope needs the actual bytes, and at least one check that ran on them."""
+    """An envelope needs the actual bytes, the pinned references, and at least one check that ran."""
     for item in model["artifacts"]:
         if item["actual_sha256"] != item["expected_sha256"]:
             found = item["actual_sha256"] or "not hashed"
             raise EnvelopeError(
                 f"{printable(model['id'])}: {printable(item['name'])} is pinned as {item['expected_sha256']} "
                 f"and was {found}: nothing was measured on the pinned bytes"
+            )
+    for check in model["checks"]:
+        if check["outcome"] == "fail" and check["reason"] == Reason.REFERENCE_REVISION:
+            raise EnvelopeError(
+                f"{printable(model['id'])}: {printable(check['id'])} met another reference than the pinned one: "
+                "that says nothing about the model, and a receipt would have it refused"
             )
     if not any(check["outcome"] in ("pass", "fail") for check in model["checks"]):
         raise EnvelopeError(f"{printable(model['id'])}: no check ran, so there is nothing to state")
