@@ -82,8 +82,8 @@ def _refuse_unbound(model: Mapping[str, Any]) -> None:
     for check in model["checks"]:
         if check["outcome"] == "fail" and check["reason"] == Reason.REFERENCE_REVISION:
             raise EnvelopeError(
-                f"{printable(model['id'])}: {printable(check['id'])} met another reference than the pinned one: "
-                "that says nothing about the model, and a receipt would have it refused"
+                f"{printable(model['id'])}: {printable(check['id'])} met another reference than the pinned "
+                "one: that says nothing about the model, and a receipt would have it refused"
             )
     if not any(check["outcome"] in ("pass", "fail") for check in model["checks"]):
         raise EnvelopeError(f"{printable(model['id'])}: no check ran, so there is nothing to state")
