@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 MODELS ?= models
 STAMP  := $(VENV)/.installed
-EXTRAS := serve,reference,test,lint
+EXTRAS := serve,reference,test,lint,release
 C_SOURCES := $(wildcard engine/src/*.c engine/src/*.h)
 
 .PHONY: help certify build test test-slow lint format sanitize fuzz identity exact wheel models clean prerequisites
@@ -55,7 +55,7 @@ identity: build ## digests over compilers, optimisation levels, threads, batches
 exact: build ## distance to exact arithmetic, beside llama.cpp's (TORCH_PYTHON: a python with torch, transformers)
 	$(BIN)/python -m tests.oracle.acceptance_exact --torch-python $(TORCH_PYTHON) $(MODELS)/*.gguf
 
-wheel: build ## abi3 wheel and sdist, installed and run outside the checkout
+wheel: build ## abi3 wheel and sdist in dist/, installed and run outside the checkout
 	$(BIN)/python tests/ci/wheel.py
 
 clean: ## remove everything that was built or fetched into the checkout, except models
