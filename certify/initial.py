@@ -49,6 +49,11 @@ def manifest_text(files: Sequence[Path], name: str) -> str:
     return text
 
 
+def name_from(text: str) -> str:
+    """``text`` as the schema admits it for a name; empty where nothing of it is left."""
+    return re.sub(r"[^A-Za-z0-9._+-]+", "-", text).strip("-._+")[:120]
+
+
 def _model(path: Path) -> dict[str, Any]:
     with Header.open(path) as header:
         architecture = header.metadata.get("general.architecture")
@@ -59,8 +64,7 @@ def _model(path: Path) -> dict[str, Any]:
         context = min(trained, CONTEXT_TOKENS) if isinstance(trained, int) and trained > 0 else CONTEXT_TOKENS
         second = SECOND_REFERENCES.get(str(header.metadata.get("tokenizer.ggml.model")))
         entry: dict[str, Any] = {
-            "id": re.sub(r"[^A-Za-z0-9._+-]+", "-", path.name.removesuffix(".gguf")).strip("-.")[:120]
-            or "model",
+            "id": name_from(path.name.removesuffix(".gguf")) or "model",
             "architecture": architecture,
             "artifacts": [
                 {

@@ -385,11 +385,13 @@ def list_(path: Path | None, as_json: bool) -> None:
 
 @click.command()
 @click.argument("files", metavar="GGUF...", nargs=-1, required=True, type=PATH)
-@click.option("--name", default="models", show_default=True, help="Name of the manifest.")
+@click.option("--name", help="Name of the manifest. [default: that of --out, or models]")
 @click.option("--out", type=PATH, help="Write the manifest here instead of to stdout.")
 @click.option("--force", is_flag=True, help="Replace an existing file.")
-def init(files: tuple[Path, ...], name: str, out: Path | None, force: bool) -> None:
+def init(files: tuple[Path, ...], name: str | None, out: Path | None, force: bool) -> None:
     """Write a manifest that pins GGUF files, with every check declared."""
+    if name is None:  # a report is named after its manifest: my.yaml gives out/my.json
+        name = initial.name_from(out.stem if out is not None else "") or "models"
     try:
         text = initial.manifest_text(files, name)
     except initial.InitialError as error:
@@ -409,6 +411,7 @@ def init(files: tuple[Path, ...], name: str, out: Path | None, force: bool) -> N
         with contextlib.suppress(OSError):
             temporary.unlink()
         console.fail(f"{printable(out)}: cannot be written: {error.strerror}", CertifyExit.FAILED)
+    console.log(f"{printable(out)}: manifest '{printable(name)}' of {len(files)} file(s)")
 
 
 COMMANDS = (run, list_, init)

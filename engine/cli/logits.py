@@ -120,6 +120,7 @@ def _rows(session: Session, ids: list[int], wanted: set[int]) -> Iterator[Floats
 
     if not ids:
         raise UsageError("the prompt is empty")
+    session.require_room(len(ids))
     with Interruptible(session):
         for first in range(0, len(ids), ROWS):
             part = range(first, min(first + ROWS, len(ids)))

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
+from certify import initial, registry
 from certify import manifest as manifest_module
-from certify import registry
 from certify.journal import Journal
 
 NAMES = ("llama-q8_0", "qwen3-q8_0", "llama-odd")
@@ -307,10 +307,13 @@ def test_resume_refuses_another_manifest_or_file(tmp_path: Path, root: Path) -> 
 def test_init_writes_a_manifest_that_validates_and_runs(tmp_path: Path, root: Path) -> None:
     out = tmp_path / "mine.yaml"
     files = [str(root / f"{name}.gguf") for name in NAMES]
-    command = [sys.executable, "-m", "certify.cli", "init", *files, "--name", "mine", "--out", str(out)]
-    assert subprocess.run(command, check=False).returncode == 0
+    command = [sys.executable, "-m", "certify.cli", "init", *files, "--out", str(out)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 0
+    assert f"mine.yaml: manifest 'mine' of {len(files)} file(s)" in done.stderr
     assert subprocess.run(command, check=False, capture_output=True).returncode == 2  # it exists
     loaded = manifest_module.load(out)
+    assert loaded.name == "mine"  # so that the report is out/mine.json
     assert [model.id for model in loaded.models] == list(NAMES)
     assert {check.id for check in loaded.models[0].checks} == set(registry.load())
     arguments = ("--models-root", root, "--out", tmp_path / "a.json", "--check", "load", "--allow-incomplete")
@@ -320,6 +323,21 @@ def test_init_writes_a_manifest_that_validates_and_runs(tmp_path: Path, root: Pa
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 2
     assert "no.gguf: byte 0: not a GGUF" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("my", "my"),
+        ("my models (2)", "my-models-2"),
+        ("größe", "gr-e"),
+        ("…", ""),
+        ("_x", "x"),
+        ("a" * 200, "a" * 120),
+    ],
+)
+def test_a_name_is_made_of_any_text(text: str, name: str) -> None:
+    assert initial.name_from(text) == name
 
 
 @pytest.mark.parametrize(

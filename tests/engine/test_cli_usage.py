@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -64,6 +65,7 @@ def test_every_command_has_help_and_refuses_an_unknown_option(name: str) -> None
         ["run", "-m", "x.gguf", "-p", "a", "--trust-envelope", "abc"],
         ["run", "-m", "x.gguf", "-p", "a", "--require", "certified", "--force-uncertified"],
         ["run", "-m", "x.gguf", "-p", "a", "--log-format", "xml"],
+        ["run", "-m", "x.gguf", "-p", "a", "--logprobs", "2"],
         ["chat", "-m", "x.gguf", "--json"],
         ["logits", "-m", "x.gguf", "-p", "a", "--ids", "1"],
         ["fetch"],
@@ -75,6 +77,14 @@ def test_wrong_usage_is_exit_2(args: list[str]) -> None:
     assert result.returncode == 2, result.stderr
     assert "Traceback" not in result.stderr
     assert result.stderr.startswith("gaugeblock: error: ")
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize("command", ["run", "score", "logits"])
+def test_a_prompt_that_is_too_long_is_said_in_tokens(tiny_model: Tiny, command: str) -> None:
+    result = gaugeblock(command, "-m", tiny_model(NAME), "-p", "one two three " * 40, "-c", "64")
+    assert result.returncode == 1
+    assert re.search(r"error: \d+ tokens do not fit into the context of 64 positions$", result.stderr.strip())
     assert result.stdout == ""
 
 
