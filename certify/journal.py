@@ -74,7 +74,7 @@ def outcome_from_json(data: Mapping[str, Any]) -> Outcome:
 
 
 class Journal:
-    """An open, locked journal. ``finished`` maps (model, check) to the results that it held."""
+    """An open, locked journal. ``finished`` maps (model, check) to the results that it held, errors excepted."""
 
     def __init__(self, path: Path, fd: int, finished: dict[tuple[str, str], JobResult]) -> None:
         self.path, self.finished, self._fd = path, finished, fd
@@ -109,6 +109,8 @@ class Journal:
             for line in lines[1:]:
                 item = from_json(line)
                 finished[item.model, item.result.id] = item
+            # An error measured nothing (a full disk, a crashed reference): it is tried again.
+            finished = {key: item for key, item in finished.items() if item.result.outcome.outcome != "error"}
             return cls(path, fd, finished)
         except (KeyError, TypeError) as error:
             os.close(fd)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,21 @@ def test_every_record_is_on_the_disk_when_append_returns(
         before = len(synced)
         opened.append(item())
         assert len(synced) == before + 1
+
+
+def test_an_error_is_tried_again_and_its_later_result_counts(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    failed = replace(
+        item(), result=replace(item().result, outcome=Outcome("error", "harness_failed", "ENOSPC"))
+    )
+    with Journal.create(path, KEY) as first:
+        first.append(failed)
+        first.append(item("b"))
+    with Journal.resume(path, KEY) as second:
+        assert set(second.finished) == {("b", "identity")}
+        second.append(item())
+    with Journal.resume(path, KEY) as third:
+        assert third.finished["a", "identity"] == item()
 
 
 @pytest.mark.parametrize("name", KEY)
