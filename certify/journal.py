@@ -74,7 +74,7 @@ def outcome_from_json(data: Mapping[str, Any]) -> Outcome:
 
 
 class Journal:
-    """An open, locked journal. ``finished`` maps (model, check) to the results that it held, errors excepted."""
+    """An open, locked journal. ``finished``: the results that it held by (model, check), errors excepted."""
 
     def __init__(self, path: Path, fd: int, finished: dict[tuple[str, str], JobResult]) -> None:
         self.path, self.finished, self._fd = path, finished, fd
