@@ -53,6 +53,7 @@ identity: build ## digests over compilers, optimisation levels, threads, batches
 	$(BIN)/python tests/identity/run.py
 
 exact: build ## distance to exact arithmetic, beside llama.cpp's (TORCH_PYTHON: a python with torch, transformers)
+	@test -n "$(TORCH_PYTHON)" || { echo "exact: give TORCH_PYTHON=PATH, a python that has torch and transformers" >&2; exit 2; }
 	$(BIN)/python -m tests.oracle.acceptance_exact --torch-python $(TORCH_PYTHON) $(MODELS)/*.gguf
 
 wheel: build ## abi3 wheel and sdist in dist/, installed and run outside the checkout

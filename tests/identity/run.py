@@ -162,6 +162,7 @@ def run_cross(run: Run, scratch: Path, subject: Subject) -> None:
 def execute(run: Run, scratch: Path, quick: bool) -> None:
     """Every build, every subject."""
     found = list(subjects(scratch, run, quick))
+    print(f"identity: {len(found)} models, {len(BUILDS)} builds; a line follows each build", flush=True)
     first = True
     for compiler, level in BUILDS:
         if shutil.which(compiler) is None:
