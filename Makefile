@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 MODELS ?= models
 STAMP  := $(VENV)/.installed
-EXTRAS := serve,reference,test,lint
+EXTRAS := serve,reference,test,lint,release
 C_SOURCES := $(wildcard engine/src/*.c engine/src/*.h)
 
 .PHONY: help certify build test test-slow lint format sanitize fuzz identity exact bench-kernels wheel models clean prerequisites
@@ -53,12 +53,13 @@ identity: build ## digests over compilers, optimisation levels, threads, batches
 	$(BIN)/python tests/identity/run.py
 
 exact: build ## distance to exact arithmetic, beside llama.cpp's (TORCH_PYTHON: a python with torch, transformers)
+	@test -n "$(TORCH_PYTHON)" || { echo "exact: give TORCH_PYTHON=PATH, a python that has torch and transformers" >&2; exit 2; }
 	$(BIN)/python -m tests.oracle.acceptance_exact --torch-python $(TORCH_PYTHON) $(MODELS)/*.gguf
 
 bench-kernels: ## time the matrix kernels against the machine's limits (ARGS: see engine/src/gbbench.c)
 	@$(PYTHON) tests/ci/kernels_bench.py $(ARGS)
 
-wheel: build ## abi3 wheel and sdist, installed and run outside the checkout
+wheel: build ## abi3 wheel and sdist in dist/, installed and run outside the checkout
 	$(BIN)/python tests/ci/wheel.py
 
 clean: ## remove everything that was built or fetched into the checkout, except models

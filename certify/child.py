@@ -28,6 +28,7 @@ from certify.references import ReferenceFailure, ReferenceUnavailable
 from certify.targets import Artifact, Context, Job, Pin, Stop, Target, Text
 from certify.types import Outcome
 from engine.errors import EngineError, ModelError, NonFiniteError, OutOfMemoryError
+from engine.verdict import not_met
 
 MAX_FILE_BYTES = 256 << 20
 PR_SET_PDEATHSIG = 1
@@ -134,6 +135,8 @@ def outcome_fault(outcome: Any) -> str | None:
             return f"{name} is {value}"
     if outcome.outcome == "pass" and not any(outcome.measurements.values()):
         return "the check passed without having measured anything"
+    if outcome.outcome == "pass" and (missed := not_met(outcome.measurements, outcome.thresholds)):
+        return f"the check passed although its figures do not meet {', '.join(missed)}"
     if outcome.outcome == "pass" and any(item.outcome in ("fail", "error") for item in outcome.variants):
         return "the check passed although a variant did not"
     return None

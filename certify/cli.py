@@ -6,6 +6,7 @@ Each such module lists its commands in ``COMMANDS``.
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 import sys
 
@@ -13,6 +14,7 @@ import click
 
 from certify import commands, console
 from certify.reasons import CertifyExit
+from engine import streams
 from engine.verdict import RULE
 
 
@@ -51,8 +53,10 @@ def register() -> click.Group:
 
 def main() -> None:
     """Entry point. A broken pipe ends quietly; an interrupt with 130."""
+    streams.prepare()
     try:
         register().main(prog_name="certify", standalone_mode=False)
+        sys.stdout.flush()
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
     except click.Abort:
@@ -62,6 +66,17 @@ def main() -> None:
         sys.exit(int(CertifyExit.USAGE))
     except KeyboardInterrupt:
         sys.exit(int(CertifyExit.INTERRUPTED))
+    except OSError as error:
+        console.log(f"the output cannot be written: {error.strerror or error}", level="error")
+        _abandon_output()
+        sys.exit(int(CertifyExit.HARNESS))
+
+
+def _abandon_output() -> None:
+    """What is still buffered must not fail again at exit."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.close(null)
 
 
 if __name__ == "__main__":

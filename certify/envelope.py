@@ -17,6 +17,7 @@ from typing import Any
 from certify import report as reports
 from certify import schemas
 from certify.manifest import dotted
+from certify.reasons import Reason
 from certify.report import ReportError
 from engine import canonical
 from engine import envelope as gate
@@ -29,6 +30,10 @@ ENGINE_NAME = "gaugeblock"
 
 class EnvelopeError(Exception):
     """No envelope can be written; the text says why."""
+
+
+class NotWritten(EnvelopeError):
+    """There is an envelope, and its file cannot be written."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +71,19 @@ def build(report: Mapping[str, Any], model_id: str, *, supersedes: str | None = 
 
 
 def _refuse_unbound(model: Mapping[str, Any]) -> None:
-    """An envelope needs the actual bytes, and at least one check that ran on them."""
+    """An envelope needs the actual bytes, the pinned references, and at least one check that ran."""
     for item in model["artifacts"]:
         if item["actual_sha256"] != item["expected_sha256"]:
             found = item["actual_sha256"] or "not hashed"
             raise EnvelopeError(
                 f"{printable(model['id'])}: {printable(item['name'])} is pinned as {item['expected_sha256']} "
                 f"and was {found}: nothing was measured on the pinned bytes"
+            )
+    for check in model["checks"]:
+        if check["outcome"] == "fail" and check["reason"] == Reason.REFERENCE_REVISION:
+            raise EnvelopeError(
+                f"{printable(model['id'])}: {printable(check['id'])} met another reference than the pinned "
+                "one: that says nothing about the model, and a receipt would have it refused"
             )
     if not any(check["outcome"] in ("pass", "fail") for check in model["checks"]):
         raise EnvelopeError(f"{printable(model['id'])}: no check ran, so there is nothing to state")
@@ -185,7 +196,7 @@ def write(
     planned: list[tuple[Mapping[str, Any], Path, Path, dict[str, Any]]] = []
     for file in files:
         model = _model_of(report, file, model_id)
-        sidecar = (out or file.parent) / (file.name + gate.SUFFIX)
+        sidecar = sidecar_of(file, out)
         if any(other == sidecar for _, _, other, _ in planned):
             raise EnvelopeError(f"{printable(sidecar)} would be written twice")
         old = _existing(sidecar, force=force)
@@ -195,12 +206,17 @@ def write(
         try:
             reports.write_document(document, sidecar, force=force)
         except ReportError as error:
-            raise EnvelopeError(str(error)) from None
+            raise NotWritten(str(error)) from None
         except OSError as error:
-            raise EnvelopeError(f"{printable(sidecar)}: cannot be written: {error.strerror}") from None
+            raise NotWritten(f"{printable(sidecar)}: cannot be written: {error.strerror}") from None
         digest = hashlib.sha256(reports.to_bytes(document)).hexdigest()
         written.append(Written(model["id"], file, sidecar, digest, model["verdict"]))
     return written
+
+
+def sidecar_of(file: Path, folder: Path | None = None) -> Path:
+    """Where the sidecar of a model file lies: beside it, or in ``folder``."""
+    return (folder or file.parent) / (file.name + gate.SUFFIX)
 
 
 def _model_of(report: Mapping[str, Any], file: Path, model_id: str | None) -> Mapping[str, Any]:
@@ -230,8 +246,11 @@ def _existing(sidecar: Path, *, force: bool) -> str | None:
     if not os.path.lexists(sidecar):
         return None
     if not force:
-        raise EnvelopeError(f"{printable(sidecar)} exists; add --force to replace it")
-    return sha256_of(sidecar)
+        raise NotWritten(f"{printable(sidecar)} exists; add --force to replace it")
+    try:
+        return sha256_of(sidecar)
+    except EnvelopeError as error:
+        raise NotWritten(f"{error}; it cannot be replaced") from None
 
 
 def sha256_of(file: Path) -> str:

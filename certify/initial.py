@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from certify import manifest
 from certify.references.llama_cpp import installed_version, revision_of
 from engine.errors import EngineError, UnsupportedError
 from engine.model import Header
@@ -40,7 +41,17 @@ def manifest_text(files: Sequence[Path], name: str) -> str:
     if version is not None:
         document["references"] = {"llama.cpp": {"provider": "xllamacpp", "revision": revision_of(version)}}
     document["models"] = models
-    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=110)
+    text: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=110)
+    try:
+        manifest.parse(text.encode("utf-8", "surrogatepass"), name="the manifest would not be valid")
+    except manifest.ManifestError as error:
+        raise InitialError(str(error)) from error
+    return text
+
+
+def name_from(text: str) -> str:
+    """``text`` as the schema admits it for a name; empty where nothing of it is left."""
+    return re.sub(r"[^A-Za-z0-9._+-]+", "-", text).strip("-._+")[:120]
 
 
 def _model(path: Path) -> dict[str, Any]:
@@ -53,8 +64,7 @@ def _model(path: Path) -> dict[str, Any]:
         context = min(trained, CONTEXT_TOKENS) if isinstance(trained, int) and trained > 0 else CONTEXT_TOKENS
         second = SECOND_REFERENCES.get(str(header.metadata.get("tokenizer.ggml.model")))
         entry: dict[str, Any] = {
-            "id": re.sub(r"[^A-Za-z0-9._+-]+", "-", path.name.removesuffix(".gguf")).strip("-.")[:120]
-            or "model",
+            "id": name_from(path.name.removesuffix(".gguf")) or "model",
             "architecture": architecture,
             "artifacts": [
                 {

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import stat
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -73,7 +74,7 @@ def outcome_from_json(data: Mapping[str, Any]) -> Outcome:
 
 
 class Journal:
-    """An open, locked journal. ``finished`` maps (model, check) to the results that it held."""
+    """An open, locked journal. ``finished``: the results that it held by (model, check), errors excepted."""
 
     def __init__(self, path: Path, fd: int, finished: dict[tuple[str, str], JobResult]) -> None:
         self.path, self.finished, self._fd = path, finished, fd
@@ -108,6 +109,8 @@ class Journal:
             for line in lines[1:]:
                 item = from_json(line)
                 finished[item.model, item.result.id] = item
+            # An error measured nothing (a full disk, a crashed reference): it is tried again.
+            finished = {key: item for key, item in finished.items() if item.result.outcome.outcome != "error"}
             return cls(path, fd, finished)
         except (KeyError, TypeError) as error:
             os.close(fd)
@@ -139,7 +142,10 @@ class Journal:
 
 
 def _open_locked(path: Path) -> int:
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise JournalError(f"{path.name} is not a regular file: remove it, or choose another --out")
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -168,15 +168,25 @@ def parse(
     """Validate the bytes of a manifest; JSON where ``name`` ends in ``.json``. Raises ManifestError."""
     try:
         document = yamldoc.read(data, json=name.endswith(".json"))
+        value = _whole(document.value)
     except yamldoc.DocumentError as error:
         where = name if error.line is None else f"{name}:{error.line}"
         raise ManifestError([f"{printable(where, None)}: {printable(error)}"]) from None
     checks = known_checks() if parameters is None else parameters
-    problems = list(_problems(document.value, checks))
+    problems = list(_problems(value, checks))
     if problems:
         located = sorted({(document.line(path) or 0, _sentence(path, text)) for path, text in problems})
         raise ManifestError([f"{printable(name, None)}:{line}: {text}" for line, text in located])
-    return _build(document.value, directory)
+    return _build(value, directory)
+
+
+def _whole(value: Any) -> Any:
+    """Write ``64.0`` as 64: one number to JSON Schema and in the canonical form, two to Python."""
+    if isinstance(value, dict):
+        return {key: _whole(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_whole(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _sentence(path: yamldoc.Path, text: str) -> str:

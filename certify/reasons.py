@@ -39,7 +39,7 @@ class Reason(StrEnum):
     )
     DISPUTED_ABOVE_CAP = (
         "disputed_above_cap",
-        "The references disagree on more strings than max_disputed_ratio.",
+        "The references, or one with itself, disagree on more than max_disputed_ratio.",
     )
     PICKS_DIFFER = "picks_differ", "A greedy pick differs and is no near-tie with both gaps measured."
     DIGESTS_DIFFER = "digests_differ", "Logits digests differ between variants that must agree to the bit."
@@ -147,6 +147,7 @@ GATE_MEANINGS = {
     GateReason.RULE: "Another verdict rule.",
     GateReason.VALUE: "An outcome or verdict that this engine does not know.",
     GateReason.VERDICT: "The stated verdict is not what the checks yield.",
+    GateReason.FIGURES: "A check is stated to pass although its figures do not meet its thresholds.",
 }
 
 

@@ -26,8 +26,9 @@ from certify.manifest import Manifest, ModelEntry, Waiver, dotted
 from certify.reasons import CertifyExit
 from certify.types import CheckResult, Outcome, Variant
 from engine import canonical
+from engine.streams import replaceable
 from engine.text import printable
-from engine.verdict import RULE, Judged, verdict_v1
+from engine.verdict import RULE, Judged, not_met, verdict_v1
 
 SCHEMA = "gaugeblock.report/1"
 MAX_BYTES = 64 << 20
@@ -175,6 +176,8 @@ def _check_outcome(model_id: str, check: CheckResult) -> None:
             )
     if outcome.outcome == "pass" and any(item.outcome in ("fail", "error") for _, item in found):
         raise ReportError(f"{model_id}/{check.id}: passes although a variant did not")
+    if outcome.outcome == "pass" and (missed := not_met(outcome.measurements, outcome.thresholds)):
+        raise ReportError(f"{model_id}/{check.id}: passes although {', '.join(missed)} is not met")
 
 
 def _model_document(model: ModelResult, today: date) -> dict[str, Any]:
@@ -385,6 +388,8 @@ def write_document(document: Mapping[str, Any], path: Path, *, force: bool = Fal
     """Write indented JSON by temporary file and rename; an existing file needs ``force``."""
     if path.exists() and not force:
         raise ReportError(f"{printable(path)} exists; add --force to replace it")
+    if not replaceable(path):
+        raise ReportError(f"{printable(path)} is not a regular file")
     canonical.dumps(document)  # refuses what could not be read again
     data = to_bytes(document)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -396,7 +401,7 @@ def write_document(document: Mapping[str, Any], path: Path, *, force: bool = Fal
             os.fsync(stream.fileno())
         Path(temporary).chmod(0o644)
         Path(temporary).replace(path)
-    except OSError:
+    except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
 
@@ -436,19 +441,14 @@ def parse(data: bytes) -> dict[str, Any]:
     actual = canonical.digest(body)
     if actual != document["body_sha256"]:
         raise ReportError(f"body_sha256 states {document['body_sha256']}, the body has {actual}")
+    unknown = [name for name in document.get("critical", ()) if name not in _READ]
+    if unknown:
+        raise ReportError(f"critical names '{printable(unknown[0])}', unknown to this version")
+    ids = [model["id"] for model in body["models"]]
+    if len(set(ids)) < len(ids):
+        raise ReportError("a model occurs twice")
     for model in body["models"]:
-        artifacts = [
-            ArtifactResult(item["name"], item["expected_sha256"], item["actual_sha256"], item["bytes"])
-            for item in model["artifacts"]
-        ]
-        try:
-            verdict = _verdict(model["checks"], artifacts)
-        except ValueError as error:
-            raise ReportError(f"{printable(model['id'])}: {printable(error)}") from None
-        if verdict != model["verdict"]:
-            raise ReportError(
-                f"{printable(model['id'])}: states {model['verdict']}, its checks yield {verdict}"
-            )
+        _refuse_contradiction(model, document["run"]["started"][:10])
     if summarise(body["models"]) != {name: body["summary"][name] for name in summarise([])}:
         raise ReportError("the summary is not that of the checks")
     codes = {
@@ -457,3 +457,49 @@ def parse(data: bytes) -> dict[str, Any]:
     if body["exit_code"] not in codes:
         raise ReportError(f"exit_code states {body['exit_code']}, the checks yield {min(codes)}")
     return dict(document)
+
+
+_READ = ("manifest", "engine", "references", "models", "summary", "exit_code")
+"""Parts of a body that this version acts on; any other name in ``critical`` is unknown to it."""
+
+
+def _refuse_contradiction(model: Mapping[str, Any], day: str) -> None:
+    """Recompute what a model's checks state; ``day`` is the one on which the run started."""
+    name = printable(model["id"])
+    for check in model["checks"]:
+        fault = _contradiction(check, model, day)
+        if fault is not None:
+            raise ReportError(f"{name}/{printable(check['id'])}: {fault}")
+    artifacts = [
+        ArtifactResult(item["name"], item["expected_sha256"], item["actual_sha256"], item["bytes"])
+        for item in model["artifacts"]
+    ]
+    try:
+        verdict = _verdict(model["checks"], artifacts)
+    except ValueError as error:
+        raise ReportError(f"{name}: {printable(error)}") from None
+    if verdict != model["verdict"]:
+        raise ReportError(f"{name}: states {model['verdict']}, its checks yield {verdict}")
+
+
+def _contradiction(check: Mapping[str, Any], model: Mapping[str, Any], day: str) -> str | None:
+    """What in the record of a check cannot be true beside the rest of it."""
+    if canonical.digest(check["parameters"]) != check["parameters_sha256"]:
+        return "parameters_sha256 is not the digest of the parameters"
+    if check["outcome"] == "pass":
+        missed = not_met(check["measurements"], check["thresholds"])
+        if missed:
+            return f"states a pass, its figures do not meet {printable(', '.join(missed))}"
+        if any(item["outcome"] in ("fail", "error") for item in check["variants"]):
+            return "states a pass although a variant did not"
+    waiver = check["waiver"]
+    if waiver is None:
+        return None
+    if check["outcome"] != "fail":
+        return f"a {check['outcome']} is said to be waived"
+    if waiver["until"] < day:
+        return f"its waiver had expired on {printable(waiver['until'])}, before the run of {printable(day)}"
+    applied = {**waiver, "check": check["id"], "state": "applied"}
+    if any(applied.items() <= item.items() for item in model.get("waivers", [applied])):
+        return None
+    return "its waiver is not among the model's that were applied"

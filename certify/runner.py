@@ -131,10 +131,6 @@ class Runner:
         for attempt in (self.out / "evidence").glob(".*"):
             shutil.rmtree(attempt, ignore_errors=True)
 
-    def _not_reached(self, job: Job) -> JobResult:
-        detail = "an earlier check failed and --fail-fast was given"
-        return JobResult(job.model, self.result(job, Outcome("skip", Reason.NOT_REACHED, detail), 0.0))
-
     def evidence_folder(self, model: str, check: str) -> Path:
         """Where the side files of a finished check lie."""
         return self.out / "evidence" / model / check

@@ -447,11 +447,17 @@ class Context:
         return tuple(records)
 
     def close(self) -> None:
-        """Close the references and the target, each even where another fails to."""
+        """Close the references and the target, each even where another fails to; raises the first failure."""
+        failures: list[Exception] = []
         for party, thing in [*((REFERENCE, item) for item in self._open.values()), (SUBJECT, self.target)]:
             with self.phase.enter(party):
-                thing.close()
+                try:
+                    thing.close()
+                except Exception as error:
+                    failures.append(error)
         self._open.clear()
+        if failures:
+            raise failures[0]
 
 
 class EvidenceWriter:

@@ -24,7 +24,7 @@ from engine import canonical
 from engine.errors import FileError, RefusedError, UsageError
 from engine.hashing import ChangedError, file_sha256
 from engine.text import printable
-from engine.verdict import OUTCOMES, RULE, VERDICTS, Judged, verdict_v1
+from engine.verdict import OUTCOMES, RULE, VERDICTS, Judged, not_met, verdict_v1
 
 SCHEMA = "gaugeblock.envelope/1"
 SUFFIX = ".envelope.json"
@@ -65,6 +65,7 @@ class GateReason(StrEnum):
     RULE = "verdict_rule_unknown"
     VALUE = "enum_unknown"
     VERDICT = "verdict_differs"
+    FIGURES = "figures_differ"
 
 
 class Configuration(Protocol):
@@ -482,6 +483,13 @@ def _check(item: dict[str, Any]) -> Check:
     for key, value in thresholds.items():
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise Doubt(GateReason.FIELD, f"threshold '{printable(key)}' is not a number")
+    missed = not_met(measurements, thresholds) if outcome == "pass" else ()
+    if missed:
+        names = ", ".join(printable(key) for key in missed[:6])
+        raise Doubt(
+            GateReason.FIGURES,
+            f"check '{printable(name)}' is stated to pass, its figures do not meet {names}",
+        )
     reason = item.get("reason")
     return Check(
         name,

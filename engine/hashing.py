@@ -10,6 +10,7 @@ use the cache.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -55,8 +56,11 @@ class Identity:
 def file_sha256(fd: int, *, cache: bool = False) -> str:
     """Hash an open regular file without moving its offset; lower-case hex.
 
-    Raises ChangedError where ``fstat`` differs before and after, and OSError where it cannot be read.
+    Raises ChangedError where ``fstat`` differs before and after, and OSError where it cannot be read or
+    is not a regular file (a device need not end).
     """
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        raise OSError(errno.EINVAL, "not a regular file")
     before = Identity.of(fd)
     if cache and (known := _load().get(before.key)):
         return known

@@ -510,7 +510,7 @@ class Context(Handle):
         for index, token in enumerate(tokens):
             raw[index].seq, raw[index].pos, raw[index].token = seq, first + index, _int32(token, "token id")
             raw[index].want = lib.ENGINE_WANT_LOGITS if want == "all" else lib.ENGINE_WANT_NONE
-        if want == "last" and tokens:
+        if want == "last" and len(tokens):
             raw[len(tokens) - 1].want = lib.ENGINE_WANT_LOGITS
         return self._step(raw, len(tokens), row, {"none": 0, "last": 1, "all": len(tokens)}[want])
 

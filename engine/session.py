@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
 from engine import native
-from engine.errors import CancelledError, UsageError
+from engine.errors import CancelledError, ContextOverflow, UsageError
 from engine.generate import Piece, Sampling, generate
 from engine.native import Entry, Floats
 
@@ -83,7 +84,17 @@ class Session:
         if len(ids) == 0:
             raise UsageError("there is nothing to evaluate: the prompt is empty")
         with self._lock, _Cancellable(self._context):
+            self.require_room(len(ids), seq)
             return self._context.step_tokens(ids, seq, self._context.length(seq), want, self._vocab)
+
+    def require_room(self, count: int, seq: int = 0) -> None:
+        """Raise ContextOverflow where ``count`` more positions do not fit into the context."""
+        held = self._context.length(seq)
+        if held + count > self.context_tokens:
+            after = f" after the {held} that it holds" if held else ""
+            raise ContextOverflow(
+                f"{count} tokens do not fit into the context of {self.context_tokens} positions{after}"
+            )
 
     def length(self, seq: int = 0) -> int:
         """Positions that a sequence holds."""
@@ -149,4 +160,5 @@ class _Cancellable:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is not None and issubclass(kind, CancelledError):
-            self._context.cancel(False)
+            with contextlib.suppress(UsageError):  # closed meanwhile: nothing is left to stop
+                self._context.cancel(False)

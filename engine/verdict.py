@@ -6,9 +6,9 @@ those bytes and that configuration are the ones at hand is for the caller to est
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 Verdict = Literal["certified", "outside-envelope", "experimental"]
 
@@ -48,3 +48,19 @@ def verdict_v1(checks: Iterable[Judged], *, bound: bool = True) -> Verdict:
     # Any waiver on a required check caps the verdict, even beside an outcome that passes.
     clean = all(name in seen and seen[name].outcome == "pass" and not seen[name].waived for name in REQUIRED)
     return "certified" if bound and clean else "experimental"
+
+
+def not_met(measurements: Mapping[str, Any], thresholds: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of the thresholds (``…_max``, ``…_min``) that a figure is past, or that no figure answers to.
+
+    A check with such a threshold did not pass, whatever it states.
+    """
+    return tuple(
+        name for name, limit in thresholds.items() if not _met(measurements.get(name[:-4]), name[-4:], limit)
+    )
+
+
+def _met(value: Any, side: str, limit: Any) -> bool:
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return False
+    return bool((side == "_max" and value <= limit) or (side == "_min" and value >= limit))

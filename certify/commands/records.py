@@ -83,7 +83,8 @@ def render(document: Mapping[str, Any], models: Sequence[Mapping[str, Any]] | No
     contracts = ", ".join(
         f"{printable(name)} {printable(value)}" for name, value in engine["contracts"].items()
     )
-    lines = [
+    lines = [] if document["complete"] else ["NOT COMPLETE: a declared check may have no outcome here"]
+    lines += [
         f"{printable(body['manifest']['name'])}: gaugeblock {printable(engine['version'])} ({contracts}), "
         f"kernels {printable(run['kernel_set'])}"
     ]
@@ -255,7 +256,7 @@ def _files_of(document: Mapping[str, Any], root: Path | None, model_id: str | No
 @click.command("replay")
 @click.argument("sidecar", metavar="ENVELOPE", type=PATH)
 @click.argument("model", metavar="MODEL", type=PATH)
-@click.option("-t", "--threads", type=click.IntRange(1, 1024), help="Threads; the bits do not depend on it.")
+@click.option("-t", "--threads", type=click.IntRange(1, 256), help="Threads; the bits do not depend on it.")
 @json_option
 def replay_command(sidecar: Path, model: Path, threads: int | None, as_json: bool) -> None:
     """Recompute a receipt's logits digest here. Exit 0 where it holds, 1 where not."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 import signal
 import traceback
@@ -25,6 +27,7 @@ from certify.reasons import CertifyExit, Reason
 from certify.report import ModelResult, ReferenceRecord, ReportError
 from certify.runner import EvidenceChanged, Runner
 from certify.types import CheckResult
+from engine.streams import replaceable
 from engine.text import printable
 
 PATH = click.Path(path_type=Path)
@@ -148,7 +151,9 @@ def _interruptible() -> Iterator[None]:
 
 def _run(loaded: Manifest, selection: Selection, options: Options) -> CertifyExit:
     started = provenance.now()
-    out = options.out or DEFAULT_OUT / f"{loaded.name}.json"
+    out = DEFAULT_OUT / f"{loaded.name}.json" if options.out is None else options.out
+    if not out.name:
+        console.fail(f"--out '{printable(out)}' names no file", CertifyExit.USAGE)
     folder = out.with_suffix(".run")
     _make_room(out, folder, options)
     with Reporter(sum(len(entry.checks) for entry in loaded.models), quiet=options.quiet) as reporter:
@@ -160,6 +165,7 @@ def _run(loaded: Manifest, selection: Selection, options: Options) -> CertifyExi
             progress=reporter.fetching,
             peer=_peer(options),
         )
+        _make_room_for_sidecars(made.subjects, options)
         results = _measure(loaded, made, selection, folder, reporter, options)
     document = report.build(
         loaded,
@@ -171,29 +177,57 @@ def _run(loaded: Manifest, selection: Selection, options: Options) -> CertifyExi
         allow_incomplete=options.allow_incomplete,
     )
     _write(document, out, options)
-    sidecars = _sidecars(document, made, options)
+    sidecars, lost = _sidecars(document, made, options)
     if options.as_json:
         console.emit(document)
     else:
         for line in [*render(document), *sidecars, f"report: {printable(out)}"]:
             console.say(line)
-    return CertifyExit(document["body"]["exit_code"])
+    return CertifyExit.HARNESS if lost else CertifyExit(document["body"]["exit_code"])
 
 
 def _make_room(out: Path, folder: Path, options: Options) -> None:
-    """An earlier run is neither overwritten nor mixed with this one without being asked to."""
+    """An earlier run is neither overwritten nor mixed with this one without being asked to.
+
+    Whatever would keep the report from being written is refused here, before anything is measured.
+    """
     if options.resume and options.force:
         console.fail("--resume goes on with a run, --force replaces it: give one of them", CertifyExit.USAGE)
-    if options.force:
-        for name in ("evidence", "logs"):
-            shutil.rmtree(folder / name, ignore_errors=True)
-        (folder / "journal.jsonl").unlink(missing_ok=True)
-    elif not options.resume:
-        for path in (out, folder / "journal.jsonl"):
-            if path.exists():
-                text = f"{printable(path)} exists: --resume goes on with that run, --force replaces it"
-                console.fail(text, CertifyExit.USAGE)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        if not replaceable(out):
+            console.fail(f"--out {printable(out)} is not a regular file", CertifyExit.USAGE)
+        if not (options.force or options.resume):
+            for path in (out, folder / "journal.jsonl"):
+                if path.exists():
+                    text = f"{printable(path)} exists: --resume goes on with that run, --force replaces it"
+                    console.fail(text, CertifyExit.USAGE)
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        text = f"--out {printable(out)}: cannot be written: {error.strerror}"
+        console.fail(text, CertifyExit.HARNESS)
+
+
+def _make_room_for_sidecars(subjects: Sequence[plan.Subject], options: Options) -> None:
+    """A sidecar that may not be replaced is refused before the work, not after it."""
+    if options.envelopes is None:
+        return
+    try:
+        if options.envelopes:
+            Path(options.envelopes).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        text = f"--envelopes {printable(options.envelopes)}: cannot be written: {error.strerror}"
+        console.fail(text, CertifyExit.HARNESS)
+    if options.force or options.resume:
+        return
+    for path in (path for subject in subjects for path in subject.paths):
+        sidecar = envelope.sidecar_of(path, _sidecar_folder(options))
+        if os.path.lexists(sidecar):
+            text = f"{printable(sidecar)} exists: --force replaces it, or choose --envelopes DIR"
+            console.fail(text, CertifyExit.USAGE)
+
+
+def _sidecar_folder(options: Options) -> Path | None:
+    return Path(options.envelopes) if options.envelopes else None
 
 
 def journal_key(
@@ -238,6 +272,9 @@ def _measure(
     try:
         opened = Journal.resume(path, key) if options.resume else Journal.create(path, key)
         with opened as journal:
+            if options.force:  # only now: the lock says that no run is at work there
+                for name in ("evidence", "logs"):
+                    shutil.rmtree(folder / name, ignore_errors=True)
             runner = Runner(folder)
             return known + runner.run_all(
                 made.jobs,
@@ -268,33 +305,35 @@ def _write(document: Mapping[str, Any], out: Path, options: Options) -> None:
     try:
         report.write(document, out, force=options.force or options.resume)
     except (ReportError, OSError) as error:
-        console.fail(f"the report cannot be written: {error}", CertifyExit.HARNESS)
+        why = error.strerror if isinstance(error, OSError) else error
+        text = f"the report cannot be written to {printable(out)}: {why}; --resume goes on from the journal"
+        console.fail(text, CertifyExit.HARNESS)
 
 
-def _sidecars(document: Mapping[str, Any], made: Plan, options: Options) -> list[str]:
-    """Write what ``--envelopes`` asks for; a model that has no receipt says why."""
+def _sidecars(document: Mapping[str, Any], made: Plan, options: Options) -> tuple[list[str], bool]:
+    """Write what ``--envelopes`` asks for; a model that has no receipt says why.
+
+    Returns lines for people, and whether one that there is could not be written.
+    """
     lines: list[str] = []
-    if options.envelopes is None:
-        return lines
-    out = Path(options.envelopes) if options.envelopes else None
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-    for subject in made.subjects:
+    lost = False
+    for subject in made.subjects if options.envelopes is not None else ():
         if subject.fault is not None or not subject.paths:
             continue
         try:
             written = envelope.write(
                 document,
                 subject.paths,
-                out=out,
+                out=_sidecar_folder(options),
                 model_id=subject.entry.id,
                 force=options.force or options.resume,
             )
         except envelope.EnvelopeError as error:
-            console.log(f"no sidecar: {error}", level="warning")
+            lost = lost or isinstance(error, envelope.NotWritten)
+            console.log(f"no sidecar: {error}", level="error" if lost else "warning")
             continue
         lines += [f"sidecar: {printable(item.sidecar)} ({item.verdict})" for item in written]
-    return lines
+    return lines, lost
 
 
 def _show_plan(loaded: Manifest, selection: Selection, root: Path, as_json: bool) -> None:
@@ -359,11 +398,13 @@ def list_(path: Path | None, as_json: bool) -> None:
 
 @click.command()
 @click.argument("files", metavar="GGUF...", nargs=-1, required=True, type=PATH)
-@click.option("--name", default="models", show_default=True, help="Name of the manifest.")
+@click.option("--name", help="Name of the manifest. [default: that of --out, or models]")
 @click.option("--out", type=PATH, help="Write the manifest here instead of to stdout.")
 @click.option("--force", is_flag=True, help="Replace an existing file.")
-def init(files: tuple[Path, ...], name: str, out: Path | None, force: bool) -> None:
+def init(files: tuple[Path, ...], name: str | None, out: Path | None, force: bool) -> None:
     """Write a manifest that pins GGUF files, with every check declared."""
+    if name is None:  # a report is named after its manifest: my.yaml gives out/my.json
+        name = initial.name_from(out.stem if out is not None else "") or "models"
     try:
         text = initial.manifest_text(files, name)
     except initial.InitialError as error:
@@ -373,9 +414,17 @@ def init(files: tuple[Path, ...], name: str, out: Path | None, force: bool) -> N
         return
     if out.exists() and not force:
         console.fail(f"{printable(out)} exists; add --force to replace it", CertifyExit.USAGE)
+    if not replaceable(out):
+        console.fail(f"--out {printable(out)} is not a regular file", CertifyExit.USAGE)
     temporary = out.with_name(f".{out.name}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(out)
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(out)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        console.fail(f"{printable(out)}: cannot be written: {error.strerror}", CertifyExit.FAILED)
+    console.log(f"{printable(out)}: manifest '{printable(name)}' of {len(files)} file(s)")
 
 
 COMMANDS = (run, list_, init)

@@ -73,7 +73,7 @@ def gaugeblock(ctx: click.Context, version: bool, as_json: bool) -> None:
         show(as_json)
         ctx.exit(0)
     if ctx.invoked_subcommand is None:
-        raise click.UsageError("a command is missing: see gaugeblock --help", ctx)
+        raise click.UsageError("a command is missing", ctx)
     if as_json:
         raise click.UsageError("--json stands after the command", ctx)
 

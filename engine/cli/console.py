@@ -9,6 +9,8 @@ import sys
 import unicodedata
 from typing import Any
 
+from engine import streams
+
 # Marks that reorder what a person reads; the other format characters (joiners) make up real text.
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _HIDDEN = frozenset({"Cc", "Cs", "Zl", "Zp"})
@@ -44,9 +46,7 @@ class Console:
     def reset(self) -> None:
         """The state of a fresh process; characters that a stream cannot encode become escapes."""
         self.log_format = "text"
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(AttributeError):
-                stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+        streams.prepare()
 
     def document(self, schema: str, **fields: Any) -> None:
         """Print the one JSON document of a ``--json`` command."""

@@ -13,6 +13,7 @@ import click
 from engine.cli.console import CONSOLE
 from engine.cli.options import Loading, json_option, loading_options, prompt_options, read_prompt
 from engine.errors import UsageError
+from engine.streams import replaceable
 from engine.text import printable
 
 if TYPE_CHECKING:
@@ -119,6 +120,7 @@ def _rows(session: Session, ids: list[int], wanted: set[int]) -> Iterator[Floats
 
     if not ids:
         raise UsageError("the prompt is empty")
+    session.require_room(len(ids))
     with Interruptible(session):
         for first in range(0, len(ids), ROWS):
             part = range(first, min(first + ROWS, len(ids)))
@@ -166,6 +168,8 @@ class _ArrayFile:
             return self
         import numpy as np
 
+        if not replaceable(self._path):
+            raise UsageError(f"--npy {printable(self._path)} is not a regular file")
         fd, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}.")
         self._temporary = Path(name)
         self._stream = os.fdopen(fd, "wb")

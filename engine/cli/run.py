@@ -17,6 +17,7 @@ from engine.cli.options import (
     read_prompt,
     sampling_options,
 )
+from engine.errors import UsageError
 
 
 @click.command()
@@ -31,6 +32,8 @@ def run(
 ) -> None:
     """Continue a raw prompt: no chat template; BOS follows the model's metadata."""
     loading, choosing = Loading.take(rest), Choosing.take(rest)
+    if logprobs is not None and not as_json:
+        raise UsageError("--logprobs has no effect without --json")
     text = read_prompt(prompt, file)
     from engine.cli.generation import collect, generation_document
 

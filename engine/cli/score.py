@@ -37,6 +37,7 @@ def score(
             raise UsageError(
                 f"the text has {len(ids)} tokens: at least 2 are needed, as the first has no probability"
             )
+        session.require_room(len(ids) - 1)
         values = logprobs(session, ids)
         total = -math.fsum(values)
         mean = total / len(values)

@@ -199,6 +199,10 @@ static void read_rope_scaling(reader *r, arch_config *c)
     float old = read_float(r, "rope.scale_linear", 0.0f, 0.0f, 1e6f);
     float factor = read_float(r, "rope.scaling.factor", old, 0.0f, 1e6f);
     c->rope_linear = none || factor == 0.0f ? 1.0f : factor;
+    if (c->rope_linear < 1.0f) {
+        key_of(r, "rope.scaling.factor", key);
+        refuse(r, ENGINE_EUNSUPPORTED, key, "positions can be divided by 1 and more only");
+    }
     if (read_float(r, "rope.scaling.attn_factor", 1.0f, 0.0f, 1e6f) != 1.0f) {
         key_of(r, "rope.scaling.attn_factor", key);
         refuse(r, ENGINE_EUNSUPPORTED, key, "only 1 is supported");

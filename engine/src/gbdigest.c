@@ -1,9 +1,10 @@
 /* gbdigest.c: a program without Python that loads a model, evaluates a prompt of ids and prints
  * the gblogits/1 digest of all its logits, for comparison across builds.
  *
- *   gbdigest MODEL [--ids 1,2,3] [--activations wide|int8|f32] [--kv f16|f32|q8] [--threads N]
- *            [--batch N] [--split N] [--beside] [--hostile] [--no-repack]
+ *   gbdigest MODEL [--ids 1,2,3 | --positions N] [--activations wide|int8|f32] [--kv f16|f32|q8]
+ *            [--threads N] [--batch N] [--split N] [--beside] [--hostile] [--no-repack]
  *
+ * --positions N takes N ids (64 unless said) from all over the vocabulary: id_at() below.
  * --split N feeds N ids per step (KV continuation); --beside interleaves a second sequence;
  * --hostile sets flush-to-zero, denormals-are-zero and rounding down before anything else, as a
  * library in the process might, and fails unless they are still set afterwards.
@@ -23,7 +24,8 @@ enum { MAX_IDS = 4096 };
 typedef struct settings {
     const char *path;
     int32_t ids[MAX_IDS];
-    int32_t n;
+    int32_t n;         /* 0: positions generated ids */
+    int32_t positions;
     int32_t split; /* entries of the main sequence per step; 0: all */
     int beside;
     int hostile;
@@ -66,8 +68,8 @@ static uint64_t control_word(void)
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: gbdigest MODEL [--ids 1,2,3] [--activations wide|int8|f32] [--kv f16|f32|q8]\n"
-                    "                [--threads N] [--batch N] [--split N] [--beside] [--hostile]\n"
+    fprintf(stderr, "usage: gbdigest MODEL [--ids 1,2,3 | --positions N] [--activations wide|int8|f32]\n"
+                    "                [--kv f16|f32|q8] [--threads N] [--batch N] [--split N] [--beside] [--hostile]\n"
                     "                [--no-repack]\n");
     return 2;
 }
@@ -101,6 +103,8 @@ static int parse(settings *s, int argc, char **argv)
         int takes_value = 1, ok = 1;
         if (strcmp(flag, "--ids") == 0)
             ok = parse_ids(s, value);
+        else if (strcmp(flag, "--positions") == 0)
+            ok = (s->positions = atoi(value)) > 0 && s->positions <= MAX_IDS;
         else if (strcmp(flag, "--activations") == 0)
             ok = (s->options.activations = find_name(activation_names, value)) >= 0;
         else if (strcmp(flag, "--kv") == 0)
@@ -126,6 +130,12 @@ static int parse(settings *s, int argc, char **argv)
         i += takes_value;
     }
     return s->path != NULL;
+}
+
+/* The prompt of the golden digests. */
+static int32_t id_at(int64_t i, int32_t vocab)
+{
+    return (int32_t)((i * i * 7919 + i * 104729 + 17) % vocab);
 }
 
 /* Evaluate the ids, and beside them, if asked, the same ids in reverse as another sequence. */
@@ -187,9 +197,9 @@ static int run(settings *s)
     if ((status = engine_model_load(&model, file, err, sizeof err)) != ENGINE_OK)
         goto done;
     engine_model_describe(model, &info);
-    for (int32_t i = 0; s->n == 0 && i < 20; i++)
-        s->ids[i] = (7 * i + 3) % info.vocab;
-    s->n = s->n == 0 ? 20 : s->n;
+    for (int32_t i = 0; s->n == 0 && i < s->positions; i++)
+        s->ids[i] = id_at(i, info.vocab);
+    s->n = s->n == 0 ? s->positions : s->n;
     s->options.context_tokens = s->n;
     s->options.sequences = s->beside ? 2 : 1;
     if ((status = engine_context_new(&context, model, &s->options, err, sizeof err)) != ENGINE_OK)
@@ -221,6 +231,6 @@ done:
 
 int main(int argc, char **argv)
 {
-    static settings s = {.options = {.threads = 1, .batch = 512}};
+    static settings s = {.positions = 64, .options = {.threads = 1, .batch = 512}};
     return parse(&s, argc, argv) ? run(&s) : usage();
 }

@@ -250,9 +250,9 @@ static engine_status bind_rope(binder *b)
     if (c->rope_factors)
         status = bind_vector(b, "rope_freqs.weight", pairs, 0, &factors);
     for (int64_t i = 0; status == ENGINE_OK && factors != NULL && i < pairs; i++)
-        if (!(factors[i] >= 1e-6f && factors[i] <= 1e6f))
+        if (!(factors[i] >= 0.1f && factors[i] <= 1e6f))
             status = gb_fail(b->err, b->errlen, ENGINE_EFORMAT,
-                             "tensor rope_freqs.weight: factor %lld is %g; it must be 1e-6 to 1e6", (long long)i,
+                             "tensor rope_freqs.weight: factor %lld is %g; it must be 0.1 to 1e6", (long long)i,
                              (double)factors[i]);
     if (status == ENGINE_OK) {
         for (int i = 0; i < 2; i++)

@@ -4,7 +4,8 @@
  * worker enters only an open job; the caller closes it when no item is left and waits for those that
  * are inside. So a worker that sleeps, or whose processor is busy with something else, is never waited
  * for. Items are claimed from one counter. Workers run with the control word of fpenv.h and with
- * all signals blocked, which leaves those to the caller's threads. */
+ * all signals blocked, which leaves those to the caller's threads. In a child of fork() there is
+ * nobody to wake, to wait for, or to join. */
 #define _POSIX_C_SOURCE 200809L
 #include "threads.h"
 
@@ -38,6 +39,7 @@ typedef struct worker {
 struct threads {
     int count;           /* workers including the caller */
     int started;         /* threads that exist */
+    int generation;      /* fork_count when they were started */
     worker *workers;     /* [count - 1] */
     pthread_mutex_t lock;
     pthread_cond_t wake; /* a new job */
@@ -53,6 +55,26 @@ struct threads {
     atomic_ullong word;
     atomic_llong next;
 };
+
+/* How many times fork() made this process out of another that had a pool. */
+static atomic_int fork_count;
+static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+
+static void count_fork(void)
+{
+    atomic_fetch_add(&fork_count, 1);
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, count_fork);
+}
+
+/* Whether the workers live in this process. */
+static int has_workers(const threads *pool)
+{
+    return pool->generation == atomic_load_explicit(&fork_count, memory_order_relaxed);
+}
 
 static void relax(void)
 {
@@ -177,7 +199,7 @@ static void await_workers(threads *pool)
 
 void threads_run(threads *pool, threads_fn fn, void *arg, int64_t items, int64_t grain)
 {
-    if (pool->count == 1 || items <= grain) {
+    if (pool->count == 1 || items <= grain || !has_workers(pool)) {
         if (items > 0)
             fn(arg, 0, items, 0);
         return;
@@ -229,6 +251,8 @@ engine_status threads_new(threads **out, int32_t count, char *err, size_t errlen
         free(workers);
         return gb_fail(err, errlen, ENGINE_ENOMEM, "out of memory for a pool of %d threads", count);
     }
+    pthread_once(&fork_once, watch_forks);
+    pool->generation = atomic_load(&fork_count);
     pool->count = count;
     pool->workers = workers;
     pthread_mutex_init(&pool->lock, NULL);
@@ -249,13 +273,15 @@ void threads_free(threads *pool)
 {
     if (pool == NULL)
         return;
-    atomic_store(&pool->quit, 1);
-    publish(pool);
-    for (int i = 0; i < pool->started; i++)
-        pthread_join(pool->workers[i].thread, NULL);
-    pthread_cond_destroy(&pool->done);
-    pthread_cond_destroy(&pool->wake);
-    pthread_mutex_destroy(&pool->lock);
+    if (has_workers(pool)) {
+        atomic_store(&pool->quit, 1);
+        publish(pool);
+        for (int i = 0; i < pool->started; i++)
+            pthread_join(pool->workers[i].thread, NULL);
+        pthread_cond_destroy(&pool->done);
+        pthread_cond_destroy(&pool->wake);
+        pthread_mutex_destroy(&pool->lock);
+    }
     free(pool->workers);
     free(pool);
 }

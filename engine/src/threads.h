@@ -2,8 +2,8 @@
  *
  * threads_run() cuts items 0 … n-1 into runs of grain and hands them out as workers become free;
  * since every item is an output of its own, who computes it cannot matter. Workers spin
- * briefly, then sleep. A pool belongs to one caller at a time, and does not survive fork():
- * in the child its workers do not exist, so a child opens a context of its own. */
+ * briefly, then sleep. A pool belongs to one caller at a time. Its workers do not exist in a
+ * child that fork() made: there the caller does all the work, which changes no bit. */
 #ifndef GB_THREADS_H
 #define GB_THREADS_H
 #include "engine.h"

@@ -20,7 +20,7 @@ typedef struct test {
     void (*fn)(void);
 } test;
 
-static int run_tests(const test *tests, int n)
+static inline int run_tests(const test *tests, int n)
 {
     for (int i = 0; i < n; i++) {
         int before = failures;

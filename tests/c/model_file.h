@@ -36,7 +36,7 @@ static void close_model(opened *o)
     engine_file_free(o->file);
 }
 
-static engine_context *open_context(const opened *o, engine_context_options options)
+static inline engine_context *open_context(const opened *o, engine_context_options options)
 {
     char err[512] = "";
     engine_context *c;

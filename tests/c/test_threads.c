@@ -5,6 +5,8 @@
 #include "threads.h"
 
 #include <stdatomic.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { ITEMS = 1000 };
 
@@ -64,11 +66,38 @@ static void pools_that_never_work(void)
     threads_free(NULL);
 }
 
+static void a_child_of_fork_works_alone(void)
+{
+    static count c;
+    char err[128];
+    threads *pool;
+    CHECK(threads_new(&pool, 4, err, sizeof err) == ENGINE_OK);
+    c.workers = 4;
+    threads_run(pool, visit, &c, ITEMS, 1);
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(20); /* waiting for workers that do not exist would never end */
+        memset(c.seen, 0, sizeof c.seen);
+        threads_run(pool, visit, &c, ITEMS, 1);
+        int wrong = 0;
+        for (int i = 0; i < ITEMS; i++)
+            wrong += atomic_load(&c.seen[i]) != 1;
+        threads_free(pool);
+        _exit(wrong != 0);
+    }
+    int status = -1;
+    CHECK(child > 0 && waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    threads_run(pool, visit, &c, ITEMS, 1);
+    threads_free(pool);
+}
+
 int main(void)
 {
     static const test tests[] = {
         {"every item once, by a known worker, under our control word", every_item_once},
         {"pools that never work", pools_that_never_work},
+        {"a child of fork works alone", a_child_of_fork_works_alone},
     };
     return run_tests(tests, sizeof tests / sizeof *tests);
 }

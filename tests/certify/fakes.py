@@ -471,6 +471,18 @@ class PeerStopsEarly(Peer):
         return super().greedy_rows(ids, n - 1)
 
 
+class PeerWavers(Peer):
+    """Evaluated as a whole, it picks what ``BeyondBand`` picks; when generating, it does not."""
+
+    def rows(
+        self, ids: Sequence[int], positions: Sequence[int] | None = None, options: EvalOptions | None = None
+    ) -> Iterator[tuple[int, FloatArray]]:
+        for position, row in super().rows(ids, positions, options):
+            if position == 20 and ids[15] == ord("2"):
+                row[5] = row.max() + 0.7
+            yield position, row
+
+
 class PeerHangs(Peer):
     def tokenize(self, text: str | bytes, *, special: bool) -> list[int]:
         time.sleep(600)

@@ -190,6 +190,24 @@ def test_a_tie_needs_both_gaps_within_the_band() -> None:
         assert kind_of(Pick(1, 2, ours, theirs), 0.5) == "real"
 
 
+def test_a_pick_that_the_reference_disputes_with_itself_is_excused_only_on_request(tmp_path: Path) -> None:
+    def run(subject: type[fakes.Honest], peer: type[fakes.Peer], ratio: float) -> Any:
+        parameters = {**PARAMETERS["greedy_reference"], "max_disputed_ratio": ratio}
+        return run_check(tmp_path, "greedy_reference", subject, peer, **parameters)[0]
+
+    strict = run(fakes.BeyondBand, fakes.PeerWavers, 0)
+    assert (strict.outcome, strict.reason) == ("fail", Reason.PICKS_DIFFER)
+    assert strict.measurements["floor_divergences"] == 1
+    excused = run(fakes.BeyondBand, fakes.PeerWavers, 0.05)
+    assert excused.outcome == "pass"
+    assert (excused.measurements["disputed"], excused.measurements["divergences"]) == (1, 0)
+    capped = run(fakes.BeyondBand, fakes.PeerWavers, 0.01)
+    assert (capped.outcome, capped.reason) == ("fail", Reason.DISPUTED_ABOVE_CAP)
+    steady = run(fakes.BeyondBand, fakes.Peer, 0.05)
+    assert (steady.outcome, steady.reason) == ("fail", Reason.PICKS_DIFFER)
+    assert run(fakes.Shorter, fakes.PeerWavers, 0.05).reason == Reason.PICKS_DIFFER
+
+
 def test_a_prompt_that_does_not_fit_is_no_pass(tmp_path: Path) -> None:
     outcome, _ = run_check(tmp_path, "greedy_reference", **{**PARAMETERS["greedy_reference"], "tokens": 250})
     assert (outcome.outcome, outcome.reason) == ("skip", Reason.PARAMETERS_UNSUITABLE)

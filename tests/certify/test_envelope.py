@@ -128,6 +128,12 @@ def test_a_run_in_which_nothing_ran_has_no_envelope() -> None:
         envelope.build(build(outcomes=skipped), "m")
 
 
+def test_another_reference_than_the_pinned_one_says_nothing_about_the_model() -> None:
+    unpinned = Outcome("fail", "reference_revision_differs")
+    with pytest.raises(EnvelopeError, match="fidelity met another reference"):
+        envelope.build(build(outcomes={"fidelity": unpinned}), "m")
+
+
 def test_an_incomplete_report_and_an_unknown_model_have_no_envelope() -> None:
     with pytest.raises(EnvelopeError, match="not complete"):
         envelope.build(build() | {"complete": False}, "m")

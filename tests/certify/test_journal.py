@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,21 @@ def test_every_record_is_on_the_disk_when_append_returns(
         before = len(synced)
         opened.append(item())
         assert len(synced) == before + 1
+
+
+def test_an_error_is_tried_again_and_its_later_result_counts(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    failed = replace(
+        item(), result=replace(item().result, outcome=Outcome("error", "harness_failed", "ENOSPC"))
+    )
+    with Journal.create(path, KEY) as first:
+        first.append(failed)
+        first.append(item("b"))
+    with Journal.resume(path, KEY) as second:
+        assert set(second.finished) == {("b", "identity")}
+        second.append(item())
+    with Journal.resume(path, KEY) as third:
+        assert third.finished["a", "identity"] == item()
 
 
 @pytest.mark.parametrize("name", KEY)
@@ -106,6 +122,14 @@ def test_two_runs_never_share_a_journal(tmp_path: Path) -> None:
             with pytest.raises(JournalError, match="another run is writing"):
                 opener(path, KEY)
     Journal.resume(path, KEY).close()
+
+
+def test_what_is_no_file_is_refused_and_does_not_hang(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    os.mkfifo(path)
+    for begin in (Journal.create, Journal.resume):
+        with pytest.raises(JournalError, match="not a regular file"):
+            begin(path, KEY)
 
 
 def test_a_record_of_another_shape_is_refused(tmp_path: Path) -> None:

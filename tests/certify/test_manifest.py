@@ -89,6 +89,19 @@ def test_json_is_the_same_document() -> None:
         assert parse(json.dumps(document, indent=indent), "m.json").sha256 == parse(EXAMPLE).sha256
 
 
+@pytest.mark.parametrize("name", ["m.yaml", "m.json"])
+def test_a_whole_number_is_an_integer_however_it_is_written(name: str) -> None:
+    plain, dotted = EXAMPLE, EXAMPLE.replace("2048", "2048.0").replace("253113024", "253113024.0")
+    dotted = dotted.replace("positions: 400", "positions: 400.0")
+    if name.endswith(".json"):
+        plain, dotted = (json.dumps(yaml.safe_load(text)) for text in (plain, dotted))
+    first, second = parse(plain, name), parse(dotted, name)
+    assert first == second
+    entry = second.models[0]
+    numbers = (entry.config.context_tokens, entry.artifacts[0].bytes, entry.checks[1].parameters["positions"])
+    assert [type(number) for number in numbers] == [int] * 3
+
+
 def test_defaults_apply_and_are_overridden() -> None:
     text = EXAMPLE.replace("defaults: {timeout_s: 3600}", "defaults: {config: {kv: q8, context_tokens: 64}}")
     entry = parse(text.replace("kv: f16, context_tokens: 2048", "context_tokens: 128")).models[0]

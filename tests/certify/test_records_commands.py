@@ -248,12 +248,36 @@ def test_a_receipt_of_a_measured_failure_can_be_replayed(model: Path) -> None:
         ({"algorithm": "gblogits/2"}, "another algorithm"),
         ({"prompt_ids": [10**9] * 6}, "tiny.gguf"),
         ({"present": False}, "no digest"),
+        ({"vocab": 7}, "vocabulary: the receipt has 7"),
+        ({"vocab": None}, "vocabulary: the receipt has None"),
+        ({"prompt_ids": [1] * 65}, "65 tokens, the receipt covers contexts of up to 64"),
     ],
 )
 def test_a_receipt_that_does_not_hold(model: Path, digest: dict[str, Any], text: str) -> None:
     ran = certify("replay", receipt(model, **digest), model)
     assert ran.code == 1
     assert text in ran.out + ran.err
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "text"),
+    [
+        (("scope", "backends"), ["metal"], "measured on metal, not on cpu"),
+        (("model", "architecture"), "qwen9", "architecture: the receipt has qwen9"),
+        (("artifacts", 0, "bytes"), 1, "of 1 bytes"),
+    ],
+)
+def test_a_receipt_about_something_else_does_not_hold(
+    model: Path, path: tuple[Any, ...], value: Any, text: str
+) -> None:
+    body = json.loads(receipt(model).read_bytes())["body"]
+    inner = body
+    for part in path[:-1]:
+        inner = inner[part]
+    inner[path[-1]] = value
+    ran = certify("replay", sidecars.write(model, sidecars.envelope(body)), model)
+    assert ran.code == 1
+    assert text in ran.out
 
 
 def test_replay_on_other_bytes_under_another_contract_or_of_nothing(model: Path, tmp_path: Path) -> None:
@@ -274,6 +298,23 @@ def test_replay_on_other_bytes_under_another_contract_or_of_nothing(model: Path,
 
 
 # ---- schema and version ------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="there is no /dev/full here")
+@pytest.mark.parametrize("arguments", [("list",), ("schema", "report"), ("--version",)])
+def test_an_output_that_cannot_be_written_is_said_without_a_traceback(arguments: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "certify.cli", *arguments]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 4
+    assert done.stderr == "error: the output cannot be written: No space left on device\n"
+
+
+def test_characters_without_a_code_are_escaped(reports: Callable[..., Path]) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    command = [sys.executable, "-m", "certify.cli", "show", str(reports("a"))]
+    done = subprocess.run(command, env=environment, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 @pytest.mark.parametrize("name", schemas.NAMES)

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from certify import report, schemas
+from certify import child, report, schemas
 from certify.report import ReportError
 from certify.types import Outcome, Variant
 from engine import canonical
@@ -317,10 +317,51 @@ def _missing(document: dict[str, Any]) -> None:
     del document["body"]["engine"]["contracts"]["numerics"]
 
 
+def _past(document: dict[str, Any]) -> None:
+    check_of(document, "fidelity").update(
+        measurements={"kld_mean_nats": 5.0}, thresholds={"kld_mean_nats_max": 0.01}
+    )
+
+
+def _unmeasured(document: dict[str, Any]) -> None:
+    check_of(document, "fidelity").update(measurements={}, thresholds={"kld_mean_nats_max": 0.01})
+
+
+def _variant(document: dict[str, Any]) -> None:
+    failed = {"name": "threads=2", "outcome": "fail", "reason": "digests_differ"}
+    check_of(document, "identity")["variants"] = [failed]
+
+
+def _parameters(document: dict[str, Any]) -> None:
+    check_of(document, "load")["parameters"] = {"positions": 1}
+
+
+def _needless(document: dict[str, Any]) -> None:
+    check_of(document, "fidelity")["waiver"] = {
+        "measurement": None, "reason": "r", "owner": "o", "issue": None, "until": "2030-01-01",
+    }  # fmt: skip
+    _verdict(document)
+
+
+def _same_model(document: dict[str, Any]) -> None:
+    document["body"]["models"] *= 2
+
+
+def _critical(document: dict[str, Any]) -> None:
+    document["critical"] = ["summary", "novel"]
+
+
 @pytest.mark.parametrize(
     ("change", "text"),
     [
         (_exit, "exit_code states 3"),
+        (_past, "m/fidelity: states a pass, its figures do not meet kld_mean_nats_max"),
+        (_unmeasured, "do not meet kld_mean_nats_max"),
+        (_variant, "although a variant did not"),
+        (_parameters, "parameters_sha256"),
+        (_needless, "a pass is said to be waived"),
+        (_same_model, "a model occurs twice"),
+        (_critical, "critical names 'novel'"),
         (_verdict, "states experimental, its checks yield certified"),
         (_summary, "summary"),
         (_outcome, "'fine' is not one of"),
@@ -336,6 +377,29 @@ def test_a_report_that_contradicts_itself_is_refused(change: Any, text: str) -> 
     with pytest.raises(ReportError) as caught:
         report.parse(report.to_bytes(document))
     assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("edit", "text"),
+    [
+        ({"until": "2026-11-29"}, "its waiver had expired on 2026-11-29"),
+        ({"owner": "nobody"}, "not among the model's"),
+    ],
+)
+def test_a_waiver_that_the_run_cannot_have_applied_is_refused(edit: dict[str, str], text: str) -> None:
+    document = build(with_waivers(waiver()), outcomes={"fidelity": MISSED})
+    assert report.parse(report.to_bytes(document)) == document
+    check_of(document, "fidelity")["waiver"].update(edit)
+    document["body_sha256"] = canonical.digest(document["body"])
+    with pytest.raises(ReportError, match=text):
+        report.parse(report.to_bytes(document))
+
+
+def test_a_pass_beside_a_figure_past_its_threshold_is_no_result() -> None:
+    wrong = dataclasses.replace(MISSED, outcome="pass", reason=None)
+    with pytest.raises(ReportError, match="kld_mean_nats_max is not met"):
+        build(outcomes={"fidelity": wrong})
+    assert "do not meet kld_mean_nats_max" in str(child.outcome_fault(wrong))
 
 
 def test_a_body_that_was_edited_is_refused() -> None:

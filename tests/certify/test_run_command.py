@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 
+from certify import initial, registry
 from certify import manifest as manifest_module
-from certify import registry
+from certify.journal import Journal
 
 NAMES = ("llama-q8_0", "qwen3-q8_0", "llama-odd")
 IDENTITY = {"threads": [1, 2], "batches": [1, 7], "tokens": 48, "rows": 4}
@@ -164,6 +165,60 @@ def test_a_poisoned_hash_cache_does_not_matter(
     assert certify(manifest, "--models-root", root, "--out", tmp_path / "a.json", "--offline")[0] == 1
 
 
+def test_force_does_not_touch_a_run_that_is_at_work(tmp_path: Path, root: Path) -> None:
+    manifest = write_manifest(tmp_path / "m.json", root)
+    arguments = (manifest, "--models-root", root, "--out", tmp_path / "a.json")
+    evidence = tmp_path / "a.run" / "evidence" / "x"
+    evidence.mkdir(parents=True)
+    with Journal.create(tmp_path / "a.run" / "journal.jsonl", {}):
+        before = (tmp_path / "a.run" / "journal.jsonl").read_bytes()
+        code, _, err = certify(*arguments, "--force")
+        assert (code, evidence.is_dir()) == (2, True)
+        assert "another run is writing" in err
+        assert (tmp_path / "a.run" / "journal.jsonl").read_bytes() == before
+    assert certify(*arguments, "--force", "--quiet")[0] == 0
+    assert not evidence.exists()
+
+
+@pytest.mark.parametrize(
+    ("out", "expected"),
+    [("", 2), (".", 2), ("folder", 2), ("fifo", 2), ("file/a.json", 4), ("a" * 300 + ".json", 4)],
+)
+def test_a_report_that_could_not_be_written_is_refused_before_the_work(
+    tmp_path: Path, root: Path, out: str, expected: int
+) -> None:
+    manifest = write_manifest(tmp_path / "m.json", root)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_bytes(b"")
+    os.mkfifo(tmp_path / "fifo")
+    place = tmp_path / out if len(out) > 1 else out
+    code, _, err = certify(manifest, "--models-root", root, "--out", place, "--force")
+    assert code == expected
+    assert "--out" in err
+    assert "start" not in err
+    assert (tmp_path / "fifo").is_fifo()
+
+
+def test_a_sidecar_that_may_not_be_replaced_is_refused_before_the_work(tmp_path: Path, root: Path) -> None:
+    manifest = write_manifest(tmp_path / "m.json", root)
+    arguments = (manifest, "--models-root", root, "--out", tmp_path / "a.json", "--envelopes")
+    sidecar = root / "llama-q8_0.gguf.envelope.json"
+    sidecar.write_text("{}")
+    code, _, err = certify(*arguments)
+    assert (code, sidecar.read_text()) == (2, "{}")
+    assert "--force replaces it" in err
+    assert "start" not in err
+    code, _, err = certify(*arguments, manifest, "--force")  # a file where the folder should be
+    assert code == 4
+    assert "start" not in err
+    sidecar.unlink()
+    sidecar.mkdir()
+    code, out, err = certify(*arguments, "--force", "--quiet")
+    assert code == 4
+    assert "no sidecar" in err
+    assert "2 pass; exit 0" in out
+
+
 def test_dry_run_shows_the_plan_and_runs_nothing(tmp_path: Path, root: Path) -> None:
     manifest = write_manifest(tmp_path / "m.json", root)
     code, out, _ = certify(
@@ -191,7 +246,7 @@ def test_json_logs_are_json(tmp_path: Path, root: Path) -> None:
     arguments = (manifest, "--models-root", root, "--out", tmp_path / "a.json", "--check", "load")
     _, _, err = certify(*arguments, "--log-format", "json")
     events = [json.loads(line) for line in err.splitlines()]
-    assert [item["event"] for item in events] == ["end", "start", "end"]
+    assert [item["event"] for item in events] == ["start", "end"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -252,10 +307,13 @@ def test_resume_refuses_another_manifest_or_file(tmp_path: Path, root: Path) -> 
 def test_init_writes_a_manifest_that_validates_and_runs(tmp_path: Path, root: Path) -> None:
     out = tmp_path / "mine.yaml"
     files = [str(root / f"{name}.gguf") for name in NAMES]
-    command = [sys.executable, "-m", "certify.cli", "init", *files, "--name", "mine", "--out", str(out)]
-    assert subprocess.run(command, check=False).returncode == 0
+    command = [sys.executable, "-m", "certify.cli", "init", *files, "--out", str(out)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 0
+    assert f"mine.yaml: manifest 'mine' of {len(files)} file(s)" in done.stderr
     assert subprocess.run(command, check=False, capture_output=True).returncode == 2  # it exists
     loaded = manifest_module.load(out)
+    assert loaded.name == "mine"  # so that the report is out/mine.json
     assert [model.id for model in loaded.models] == list(NAMES)
     assert {check.id for check in loaded.models[0].checks} == set(registry.load()) - {"performance"}
     arguments = ("--models-root", root, "--out", tmp_path / "a.json", "--check", "load", "--allow-incomplete")
@@ -265,6 +323,40 @@ def test_init_writes_a_manifest_that_validates_and_runs(tmp_path: Path, root: Pa
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 2
     assert "no.gguf: byte 0: not a GGUF" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("my", "my"),
+        ("my models (2)", "my-models-2"),
+        ("größe", "gr-e"),
+        ("…", ""),
+        ("_x", "x"),
+        ("a" * 200, "a" * 120),
+    ],
+)
+def test_a_name_is_made_of_any_text(text: str, name: str) -> None:
+    assert initial.name_from(text) == name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["--out", "nowhere/m.yaml"], 1, "cannot be written: No such file or directory"),
+        (["--out", "."], 2, "exists"),
+        (["--out", ".", "--force"], 2, "is not a regular file"),
+        (["--name", "../a b"], 2, "'../a b' does not match"),
+    ],
+)
+def test_init_refuses_what_it_could_not_write_or_read_again(
+    root: Path, arguments: list[str], code: int, text: str
+) -> None:
+    command = [sys.executable, "-m", "certify.cli", "init", str(root / "llama-q8_0.gguf"), *arguments]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == code
+    assert text in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_list_prints_every_check_with_its_requirement() -> None:
@@ -280,7 +372,7 @@ def test_what_the_harness_cannot_do_ends_with_4(tmp_path: Path, root: Path) -> N
     (tmp_path / "file").write_text("in the way")
     code, _, err = certify(manifest, "--models-root", root, "--out", tmp_path / "file" / "a.json")
     assert code == 4
-    assert "harness error" in err
+    assert "cannot be written: Not a directory" in err
     assert "Traceback" not in err
 
 

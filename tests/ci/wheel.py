@@ -1,5 +1,7 @@
 """Build the sdist, the wheel from the sdist, and run it outside the checkout: ``make wheel``.
 
+What passed lies in ``dist/`` afterwards.
+
 Shows that the sdist carries the C sources and the schemas, that the wheel is abi3, and that an
 installed wheel opens a generated model and prints its version without the checkout.
 """
@@ -7,6 +9,7 @@ installed wheel opens a generated model and prints its version without the check
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -70,6 +73,16 @@ def build(scratch: Path) -> Path:
     return wheel
 
 
+def keep(*products: Path) -> None:
+    """Copy what passed into ``dist/``, in place of what was there."""
+    dist = ROOT / "dist"
+    shutil.rmtree(dist, ignore_errors=True)
+    dist.mkdir()
+    for product in products:
+        shutil.copy2(product, dist)
+        print(f"dist/{product.name}")
+
+
 def main() -> int:
     """Build, install into a new environment, run outside the checkout."""
     with tempfile.TemporaryDirectory() as folder:
@@ -101,6 +114,7 @@ def main() -> int:
             "0",
             cwd=scratch,
         )
+        keep(only(scratch, "*.tar.gz"), wheel)
     print("wheel: installs and runs outside the checkout")
     return 0
 

@@ -103,6 +103,7 @@ REFUSALS: list[tuple[str, Change, type[errors.EngineError], str]] = [
     (LLAMA, put("llama.rope.freq_base", F32, 0.0), F, "rope.freq_base is 0"),
     (LLAMA, put("llama.rope.freq_base", F32, float("nan")), F, "rope.freq_base"),
     (LLAMA, put("llama.rope.scaling.type", STRING, "yarn"), U, '"yarn" is not supported'),
+    (LLAMA, put("llama.rope.scaling.factor", F32, 0.5), U, "llama.rope.scaling.factor"),
     (LLAMA, put("llama.rope.scaling.attn_factor", F32, 0.5), U, "rope.scaling.attn_factor"),
     (LLAMA, put("llama.expert_count", U32, 8), U, "mixtures of experts"),
     (LLAMA, put("llama.attention.sliding_window", U32, 16), U, "sliding windows"),
@@ -123,6 +124,12 @@ REFUSALS: list[tuple[str, Change, type[errors.EngineError], str]] = [
     (QWEN2, add_tensor("rope_freqs.weight"), U, "rope_freqs.weight is not part of"),
     (LLAMA, add_tensor("blk.0.attn_q_norm.weight"), U, "blk.0.attn_q_norm.weight is not part of"),
     (LLAMA, add_tensor("rope_freqs.weight"), F, "rope_freqs.weight has shape [4, "),
+    (
+        LLAMA,
+        lambda m, t: t.append(Tensor("rope_freqs.weight", 0, (16,), bytes(64))),
+        F,
+        "rope_freqs.weight: factor 0 is 0",
+    ),
     (
         LLAMA,
         alter("output_norm.weight", type=8, data=bytes(102)),

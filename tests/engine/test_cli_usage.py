@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -64,6 +65,7 @@ def test_every_command_has_help_and_refuses_an_unknown_option(name: str) -> None
         ["run", "-m", "x.gguf", "-p", "a", "--trust-envelope", "abc"],
         ["run", "-m", "x.gguf", "-p", "a", "--require", "certified", "--force-uncertified"],
         ["run", "-m", "x.gguf", "-p", "a", "--log-format", "xml"],
+        ["run", "-m", "x.gguf", "-p", "a", "--logprobs", "2"],
         ["chat", "-m", "x.gguf", "--json"],
         ["logits", "-m", "x.gguf", "-p", "a", "--ids", "1"],
         ["fetch"],
@@ -75,6 +77,14 @@ def test_wrong_usage_is_exit_2(args: list[str]) -> None:
     assert result.returncode == 2, result.stderr
     assert "Traceback" not in result.stderr
     assert result.stderr.startswith("gaugeblock: error: ")
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize("command", ["run", "score", "logits"])
+def test_a_prompt_that_is_too_long_is_said_in_tokens(tiny_model: Tiny, command: str) -> None:
+    result = gaugeblock(command, "-m", tiny_model(NAME), "-p", "one two three " * 40, "-c", "64")
+    assert result.returncode == 1
+    assert re.search(r"error: \d+ tokens do not fit into the context of 64 positions$", result.stderr.strip())
     assert result.stdout == ""
 
 
@@ -193,6 +203,38 @@ def test_a_reader_that_leaves_early_is_no_traceback(tiny_model: Tiny) -> None:
     assert process.wait(60) == 1
     assert b"Traceback" not in errors
     assert b"BrokenPipe" not in errors
+
+
+def closed(number: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command with one of its standard streams closed."""
+    command = ["sh", "-c", f'exec "$@" {number}>&-', "sh", sys.executable, "-m", "engine", *arguments]
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+    )
+
+
+def test_closed_streams_are_no_traceback_and_mix_nothing(tiny_model: Tiny) -> None:
+    model = ["-m", str(tiny_model(NAME))]
+    result = closed(0, "run", *model, "-f", "-")
+    assert result.returncode == 2
+    assert "the prompt is empty" in result.stderr
+    result = closed(1, "run", *model, "-p", "hi", "-n", "1")
+    assert result.returncode == 1
+    assert "not writable" in result.stderr
+    assert "Traceback" not in result.stderr
+    result = closed(2, "run", *model, "-p", "hi", "-n", "1", "--json")
+    assert document(result, "run/1")["generated_tokens"] == 1
+
+
+def test_only_a_regular_file_is_replaced(tiny_model: Tiny, tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    for target in (fifo, tmp_path):
+        result = gaugeblock("logits", "-m", tiny_model(NAME), "-p", "hi", "--npy", target)
+        assert result.returncode == 2
+        assert "is not a regular file" in result.stderr
+    assert [item.name for item in tmp_path.iterdir()] == ["fifo"]
+    assert fifo.is_fifo()
 
 
 def test_an_interrupt_during_a_step_is_exit_130(tiny_model: Tiny) -> None:

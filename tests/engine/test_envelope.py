@@ -217,6 +217,18 @@ def test_a_failure_dressed_up_as_certified_is_indeterminate(model: Path) -> None
     assert ask(model).reason == GateReason.VERDICT
 
 
+@pytest.mark.parametrize("measurements", [{"kld_mean_nats": 3.0}, {"kld_mean_nats": None}, {}])
+def test_a_pass_whose_figures_say_otherwise_is_indeterminate(
+    model: Path, measurements: dict[str, Any]
+) -> None:
+    body = sidecars.body(DATA)
+    body["checks"][-1].update(measurements=measurements, thresholds={"kld_mean_nats_max": 0.01})
+    sidecars.write(model, sidecars.envelope(body))
+    standing = ask(model)
+    assert (standing.state, standing.reason) == ("indeterminate", GateReason.FIGURES)
+    assert "kld_mean_nats_max" in standing.detail
+
+
 def test_a_body_changed_after_its_digest_is_indeterminate(model: Path) -> None:
     document = sidecars.envelope(sidecars.failing(sidecars.body(DATA)))
     document["body"] = sidecars.body(DATA)

@@ -40,6 +40,15 @@ def test_hash_equals_hashlib_and_leaves_the_offset_alone(file: tuple[Path, int])
     assert os.lseek(fd, 0, os.SEEK_CUR) == 0
 
 
+def test_what_need_not_end_is_not_hashed() -> None:
+    fd = os.open("/dev/zero", os.O_RDONLY)
+    try:
+        with pytest.raises(OSError, match="not a regular file"):
+            hashing.file_sha256(fd)
+    finally:
+        os.close(fd)
+
+
 def test_the_cache_is_private_and_used(
     cache: Path, file: tuple[Path, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -138,6 +141,44 @@ def test_a_cancelled_step_is_undone_and_the_request_is_spent(session: Session) -
     session.cancel()
     session.cancel(False)
     session.eval([1])
+
+
+def test_closing_a_cancelled_session_does_not_hide_the_cancellation(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.cancel()
+    step = session._context.step_tokens
+
+    def close_first(*args: Any) -> Any:
+        try:
+            return step(*args)
+        finally:
+            session.close()
+
+    monkeypatch.setattr(session._context, "step_tokens", close_first)
+    with pytest.raises(CancelledError):
+        session.eval(IDS)
+
+
+def test_ids_may_be_an_array(session: Session) -> None:
+    rows = session.eval(IDS)
+    session.truncate(0)
+    assert session.eval(np.array(IDS)).tobytes() == rows.tobytes()  # type: ignore[arg-type]
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_child_computes_the_same_bits_and_can_close(tiny_model: Tiny) -> None:
+    with Model.open(tiny_model("llama-f32")) as model, model.session(threads=3) as session:
+        rows = session.eval(IDS * 20, want="all").tobytes()
+        session.truncate(0)
+        child = os.fork()
+        if child == 0:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(30)  # waiting for workers that do not exist would never end
+            same = session.eval(IDS * 20, want="all").tobytes() == rows
+            session.close()
+            os._exit(0 if same else 1)
+        assert os.waitpid(child, 0)[1] == 0
 
 
 def test_cancelling_from_another_thread_stops_a_running_step(tiny_model: Tiny) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from engine import errors
 from engine.native import Vocab
+from fixtures import unicode_tables
 from fixtures import vocab as tiny_vocab
 from fixtures.gguf_writer import BOOL, F32, I32, STRING, U32, Value
 from fixtures.vocab import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED
@@ -88,6 +89,14 @@ def test_unicode_tables_match_the_standard_library() -> None:
     spaces = sum((b >> 2) - (a >> 2) for a, b in pairwise(ranges) if a & 3 == 3)
     assert spaces == 25
     assert differing <= (0 if older else sys.maxunicode // 64)  # a newer Python knows more code points
+
+
+def test_the_tables_are_what_their_generator_writes() -> None:
+    try:
+        data = unicode_tables.unicode_data()
+    except SystemExit as error:
+        pytest.skip(str(error))
+    assert TABLE.read_text(encoding="ascii") == unicode_tables.render(unicode_tables.ranges(data))
 
 
 # ---- Byte-level BPE ------------------------------------------------------------------------------

@@ -6,8 +6,9 @@ Run by hand; it takes minutes a model::
 
 The oracle is Hugging Face transformers in float64 weights and matrix products (norms and
 rotations in float32, as it always does), run by another interpreter because torch is no
-dependency of the project. The first 400 positions of ``prose.txt`` are evaluated in one go, and
-every figure is the mean over positions of KL(oracle || X) in nats over the whole vocabulary.
+dependency of the project. The first 400 positions of ``fixtures/corpora/prose.txt`` are evaluated
+in one go, and every figure is the mean over positions of KL(oracle || X) in nats over the whole
+vocabulary.
 Exits 1 where ``wide`` with f32 KV passes 1e-5, or ``int8`` with f16 KV passes 1.1 times
 llama.cpp's figure.
 """
@@ -26,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 HERE = Path(__file__).resolve().parent
+PROSE = HERE.parents[1] / "fixtures" / "corpora" / "prose.txt"
 POSITIONS = 400
 WIDE_MAX = 1e-5
 INT8_RATIO_MAX = 1.1
@@ -92,7 +94,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--torch-python", default=sys.executable, help="an interpreter with torch, transformers"
     )
-    parser.add_argument("--text", type=Path, default=HERE / "prose.txt")
+    parser.add_argument("--text", type=Path, default=PROSE)
     parser.add_argument("--positions", type=int, default=POSITIONS)
     parser.add_argument("--export", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
