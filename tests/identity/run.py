@@ -3,8 +3,9 @@
 Builds ``gbdigest`` with each compiler at -O1 and -O3 in a scratch folder, runs all tiny models and
 the real ones that are present over threads, batches, continuation, other sequences, a hostile
 control word, weights repacked or not and every kernel set that runs here, and compares
-``gblogits/1`` digests with each other and with those of ``tests/golden``. The known answers of ``chain.c`` and a tiny model also run on an AArch64
-cross-build under qemu-user. What cannot run here is listed as skipped, with its reason.
+``gblogits/1`` digests with each other and with those of ``tests/golden``. The known answers of
+``chain.c`` and a tiny model also run on an AArch64 cross-build under qemu-user. What cannot run here
+is listed as skipped, with its reason.
 ``--quick`` leaves the real models out.
 """
 
