@@ -14,7 +14,7 @@ MAX_THREADS = 256
 
 
 def usable_cpus() -> int:
-    """Physical cores that this process may keep busy: its affinity mask, cut by the cgroup quotas above it."""
+    """Physical cores that this process may keep busy: its affinity mask, cut by its cgroup quotas."""
     try:
         allowed = physical_cores(os.sched_getaffinity(0))
     except AttributeError:  # macOS
