@@ -82,7 +82,13 @@ class Bench:
     """One session of a model, used over and over; the model stays the caller's."""
 
     def __init__(
-        self, model: Model, *, threads: int | None = None, batch: int = 512, sequences: int = 1, repack: bool = True
+        self,
+        model: Model,
+        *,
+        threads: int | None = None,
+        batch: int = 512,
+        sequences: int = 1,
+        repack: bool = True,
     ) -> None:
         self.model = model
         self.threads = threads or usable_cpus()

@@ -2,9 +2,10 @@
 
 Builds ``gbdigest`` with each compiler at -O1 and -O3 in a scratch folder, runs all tiny models and
 the real ones that are present over threads, batches, continuation, other sequences, a hostile
-control word, weights repacked or not and every kernel set that runs here, and compares ``gblogits/1`` digests with the first one and with
-``tests/golden/digests.json``. The known answers of ``chain.c`` and a tiny model also run on an
-AArch64 cross-build under qemu-user. What cannot run here is listed as skipped, with its reason.
+control word, weights repacked or not and every kernel set that runs here, and compares
+``gblogits/1`` digests with the first one and with ``tests/golden/digests.json``. The known answers of
+``chain.c`` and a tiny model also run on an AArch64 cross-build under qemu-user. What cannot run here
+is listed as skipped, with its reason.
 
 ``--update`` rewrites the golden digests of the models that were found.
 """
