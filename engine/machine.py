@@ -5,23 +5,37 @@ from __future__ import annotations
 import math
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
+CPU_ROOT = Path("/sys/devices/system/cpu")
 MAX_THREADS = 256
 
 
 def usable_cpus() -> int:
-    """CPUs that this process may keep busy: its affinity mask, cut by every cgroup quota above it."""
+    """Physical cores that this process may keep busy: its affinity mask, cut by its cgroup quotas."""
     try:
-        allowed = len(os.sched_getaffinity(0))
+        allowed = physical_cores(os.sched_getaffinity(0))
     except AttributeError:  # macOS
         allowed = os.cpu_count() or 1
     quota = cgroup_quota()
     if quota is not None:
         allowed = min(allowed, max(1, math.ceil(quota)))
     return max(1, min(allowed, MAX_THREADS))
+
+
+def physical_cores(cpus: Iterable[int], root: Path = CPU_ROOT) -> int:
+    """Cores behind some logical CPUs: hardware threads of one core count once."""
+    cores: set[str] = set()
+    for cpu in cpus:
+        file = root / f"cpu{cpu}" / "topology" / "thread_siblings_list"
+        try:
+            siblings = file.read_text(encoding="ascii").strip()
+        except OSError:
+            siblings = ""
+        cores.add(siblings or str(cpu))
+    return len(cores)
 
 
 def cgroup_quota(root: Path = CGROUP_ROOT, membership: Path = Path("/proc/self/cgroup")) -> float | None:

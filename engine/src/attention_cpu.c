@@ -86,16 +86,16 @@ static plane plane_at(const gb_device *d, void *page, int64_t layer, int64_t hea
 }
 
 /* Zero the positions from first on of one plane of keys: [n][GB_CHUNK] items. */
-static void clear_lanes(void *plane, int64_t n, int32_t first, size_t item)
+static void clear_lanes(void *items, int64_t n, int32_t first, size_t item)
 {
     for (int64_t i = 0; i < n; i++)
-        memset((uint8_t *)plane + ((size_t)i * GB_CHUNK + (size_t)first) * item, 0, (size_t)(GB_CHUNK - first) * item);
+        memset((uint8_t *)items + ((size_t)i * GB_CHUNK + (size_t)first) * item, 0, (size_t)(GB_CHUNK - first) * item);
 }
 
 /* The same of values: [GB_CHUNK][n] items. */
-static void clear_rows(void *plane, int64_t n, int32_t first, size_t item)
+static void clear_rows(void *items, int64_t n, int32_t first, size_t item)
 {
-    memset((uint8_t *)plane + (size_t)first * (size_t)n * item, 0, (size_t)(GB_CHUNK - first) * (size_t)n * item);
+    memset((uint8_t *)items + (size_t)first * (size_t)n * item, 0, (size_t)(GB_CHUNK - first) * (size_t)n * item);
 }
 
 void attention_page_save(const gb_device *d, const gb_page *p, int32_t positions, void *out)
@@ -315,9 +315,9 @@ static void attend_chunks(void *arg, int64_t begin, int64_t end, int worker)
     const attention_job *j = arg;
     const arch_config *c = &j->d->model->config;
     for (int64_t i = begin; i < end; i++) {
-        int64_t first = j->row0 + i % j->runs * j->run, plane = i / j->runs;
+        int64_t first = j->row0 + i % j->runs * j->run, index = i / j->runs;
         int64_t last = first + j->run < j->row1 ? first + j->run : j->row1;
-        attend_chunk(j, j->chunk0 + plane / c->kv_heads, plane % c->kv_heads, first, last);
+        attend_chunk(j, j->chunk0 + index / c->kv_heads, index % c->kv_heads, first, last);
     }
 }
 

@@ -80,6 +80,10 @@ typedef struct gb_kernels {
     /* x = cap * tanh(x / cap). 0 where an x is not finite. */
     int (*softcap)(float *x, float cap, int64_t n);
     int (*all_finite)(const float *x, int64_t n);
+    /* Of finite values: the first index of the largest. */
+    int64_t (*argmax)(const float *x, int64_t n);
+    /* e = exp((x - most) / by): no x is above most. */
+    void (*exps)(const float *x, int64_t n, float most, float by, float *e);
 
     /* Keys, values and queries of KV type q8: int8 codes up to 127 and a scale per 32 elements.
      * 0 where a value is not finite. */

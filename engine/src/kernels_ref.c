@@ -224,6 +224,21 @@ static int all_finite(const float *x, int64_t n)
     return most < GB_NONFINITE_BITS;
 }
 
+static int64_t argmax(const float *x, int64_t n)
+{
+    int64_t best = 0;
+    for (int64_t i = 1; i < n; i++)
+        if (x[i] > x[best])
+            best = i;
+    return best;
+}
+
+static void exps(const float *x, int64_t n, float most, float by, float *e)
+{
+    for (int64_t i = 0; i < n; i++)
+        e[i] = gb_expf((x[i] - most) / by);
+}
+
 static int softcap(float *x, float cap, int64_t n)
 {
     if (!all_finite(x, n))
@@ -458,6 +473,8 @@ const gb_kernels GB_KERNELS_TABLE = {
     .scale = scale,
     .softcap = softcap,
     .all_finite = all_finite,
+    .argmax = argmax,
+    .exps = exps,
     .quantise_q8 = quantise_q8,
     .narrow_f16 = narrow_f16,
     .attend = {attend_f16, attend_f32, attend_q8},

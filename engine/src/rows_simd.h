@@ -166,6 +166,36 @@ static void scale(float *x, float by, int64_t n)
         x[i] = x[i] * by;
 }
 
+/* The largest value, then where it first stands: two quick passes. */
+static int64_t argmax(const float *x, int64_t n)
+{
+    vf most[4];
+    int64_t i = 0;
+    for (int j = 0; j < 4; j++)
+        most[j] = vf_set(x[0]);
+    for (; i + 4 * VF <= n; i += 4 * VF)
+        for (int j = 0; j < 4; j++)
+            most[j] = vf_max(vf_load(x + i + j * VF), most[j]);
+    float best = vf_largest(vf_max(vf_max(most[0], most[1]), vf_max(most[2], most[3])));
+    for (; i < n; i++)
+        best = x[i] > best ? x[i] : best;
+    vf same = vf_set(best);
+    for (i = 0; i + VF <= n && !vf_any(vf_at_least(vf_load(x + i), same)); i += VF)
+        continue;
+    while (x[i] < best)
+        i++;
+    return i;
+}
+
+static void exps(const float *x, int64_t n, float most, float by, float *e)
+{
+    int64_t i = 0;
+    for (; i + VF <= n; i += VF)
+        vf_store(e + i, vf_exp(vf_div(vf_sub(vf_load(x + i), vf_set(most)), vf_set(by))));
+    for (; i < n; i++)
+        e[i] = gb_expf((x[i] - most) / by);
+}
+
 static int softcap(float *x, float cap, int64_t n)
 {
     if (!all_finite(x, n))
@@ -187,4 +217,6 @@ static void override_rows(gb_kernels *set)
     set->scale = scale;
     set->softcap = softcap;
     set->all_finite = all_finite;
+    set->argmax = argmax;
+    set->exps = exps;
 }

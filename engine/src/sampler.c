@@ -5,6 +5,7 @@
  * matters. Refuses options out of range by name, ids out of range, non-finite logits by id.
  * Work space is allocated per call and freed before it returns; nothing is kept. */
 #include "engine.h"
+#include "kernels.h"
 #include "mathfn.h"
 #include "philox.h"
 #include "status.h"
@@ -16,6 +17,8 @@ __extension__ typedef unsigned __int128 sampler_u128;
 /* A weight is exp(y) in units of 2^-42, y <= 0; a sum over 2^22 of them fits in 64 bits. */
 #define WEIGHT_ONE 0x1p42f
 #define VOCAB_MAX (1 << 22)
+
+enum { STRETCH = 1024 }; /* exponentials at hand at once */
 
 /* Where a descending order by value, ascending by id, is cut: the last entry that belongs. */
 typedef struct cut {
@@ -36,6 +39,13 @@ static void work_free(work *w)
     free(w->weight);
 }
 
+/* Loops over the vocabulary are vector code; a wrong ENGINE_KERNELS is for the model to refuse. */
+static const gb_kernels *kernels(void)
+{
+    const gb_kernels *set = gb_kernels_get();
+    return set != NULL ? set : &gb_kernels_ref;
+}
+
 /* An unsigned integer that orders like the finite float f; both zeros are one value. */
 static uint32_t ordered(float f)
 {
@@ -50,6 +60,8 @@ static engine_status check_values(const float *values, int32_t vocab, const char
     if (vocab < 1 || vocab > VOCAB_MAX)
         return gb_fail(err, errlen, ENGINE_EINVAL, "vocabulary of %ld tokens; 1 to %ld are possible", (long)vocab,
                        (long)VOCAB_MAX);
+    if (kernels()->all_finite(values, vocab))
+        return ENGINE_OK;
     for (int32_t i = 0; i < vocab; i++)
         if (gb_abs_bits(values[i]) >= GB_NONFINITE_BITS)
             return gb_fail(err, errlen, ENGINE_ENONFINITE, "%s hold %s at token %ld", what,
@@ -122,15 +134,6 @@ static engine_status penalise(float *z, const float *logits, int32_t vocab, cons
     return check_values(z, vocab, "logits after penalties", err, errlen);
 }
 
-static int32_t argmax(const float *z, int32_t vocab)
-{
-    int32_t best = 0;
-    for (int32_t i = 1; i < vocab; i++)
-        if (z[i] > z[best])
-            best = i;
-    return best;
-}
-
 /* The cut behind which the weights of the best entries first reach target (>= 1). weight NULL
  * counts entries. Four passes over the bytes of the keys, one over the ids: no sort. */
 static cut select_best(const uint32_t *key, const uint64_t *weight, int32_t n, uint64_t target)
@@ -138,10 +141,12 @@ static cut select_best(const uint32_t *key, const uint64_t *weight, int32_t n, u
     uint32_t prefix = 0, mask = 0;
     uint64_t above = 0; /* weight of the entries that are known to lie before the cut */
     for (int shift = 24; shift >= 0; shift -= 8) {
-        uint64_t sum[256] = {0};
+        uint64_t part[4][256] = {{0}}, *sum = part[0]; /* four, so that additions need not wait for each other */
         for (int32_t i = 0; i < n; i++)
             if ((key[i] & mask) == prefix)
-                sum[key[i] >> shift & 255] += weight ? weight[i] : 1;
+                part[i & 3][key[i] >> shift & 255] += weight ? weight[i] : 1;
+        for (int j = 0; j < 256; j++)
+            sum[j] = part[0][j] + part[1][j] + part[2][j] + part[3][j];
         uint32_t digit = 255;
         while (digit > 0 && above + sum[digit] < target)
             above += sum[digit--];
@@ -180,11 +185,15 @@ static uint64_t total_weight(const work *w, int32_t vocab)
 /* Temperature, then top-k, top-p and min-p: fills w->key and w->weight. */
 static void weigh(work *w, const float *z, int32_t vocab, const engine_sampler_options *o)
 {
-    float best = z[argmax(z, vocab)];
-    for (int32_t i = 0; i < vocab; i++) {
-        float e = gb_expf((z[i] - best) / o->temperature);
-        w->key[i] = ordered(z[i]);
-        w->weight[i] = (uint64_t)(e * WEIGHT_ONE);
+    const gb_kernels *k = kernels();
+    float best = z[k->argmax(z, vocab)], e[STRETCH];
+    for (int32_t start = 0; start < vocab; start += STRETCH) {
+        int32_t n = vocab - start < STRETCH ? vocab - start : STRETCH;
+        k->exps(z + start, n, best, o->temperature, e);
+        for (int32_t i = 0; i < n; i++) {
+            w->key[start + i] = ordered(z[start + i]);
+            w->weight[start + i] = (uint64_t)(int64_t)(e[i] * WEIGHT_ONE); /* at most 2^42 */
+        }
     }
     if (o->top_k > 0 && o->top_k < vocab) {
         cut c = select_best(w->key, NULL, vocab, (uint64_t)o->top_k);
@@ -236,7 +245,7 @@ static GB_NOINLINE engine_status sample(const float *logits, int32_t vocab, cons
         z = w.z;
     }
     if (o->temperature == 0.0f) {
-        *token = argmax(z, vocab);
+        *token = (int32_t)kernels()->argmax(z, vocab);
         goto done;
     }
     w.key = malloc((size_t)vocab * sizeof *w.key);
@@ -271,10 +280,15 @@ static GB_NOINLINE engine_status log_softmax(const float *logits, int32_t vocab,
     engine_status status = check_values(logits, vocab, "logits", err, errlen);
     if (status != ENGINE_OK)
         return status;
-    float best = logits[argmax(logits, vocab)];
+    const gb_kernels *k = kernels();
+    float best = logits[k->argmax(logits, vocab)], e[STRETCH];
     double sum = 0.0;
-    for (int32_t i = 0; i < vocab; i++)
-        sum += (double)gb_expf(logits[i] - best);
+    for (int32_t start = 0; start < vocab; start += STRETCH) {
+        int32_t n = vocab - start < STRETCH ? vocab - start : STRETCH;
+        k->exps(logits + start, n, best, 1.0f, e);
+        for (int32_t i = 0; i < n; i++)
+            sum += (double)e[i];
+    }
     double log_sum = gb_log(sum);
     for (int32_t i = 0; i < vocab; i++)
         out[i] = (float)((double)logits[i] - (double)best - log_sum);

@@ -21,6 +21,7 @@ INLINE vf vf_fms(vf a, vf b, vf c) { return _mm256_fmsub_ps(a, b, c); } /* a b -
 INLINE vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); }
 INLINE vm vf_less(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
 INLINE vm vf_at_least(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_GE_OQ); }
+INLINE int vf_any(vm m) { return _mm256_movemask_ps(m) != 0; }
 INLINE vf vf_select(vm m, vf yes, vf no) { return _mm256_blendv_ps(no, yes, m); }
 
 INLINE vi vf_bits(vf x) { return _mm256_castps_si256(x); }

@@ -23,6 +23,7 @@ INLINE vf vf_fms(vf a, vf b, vf c) { return _mm512_fmsub_ps(a, b, c); } /* a b -
 INLINE vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
 INLINE vm vf_less(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
 INLINE vm vf_at_least(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ); }
+INLINE int vf_any(vm m) { return m != 0; }
 INLINE vf vf_select(vm m, vf yes, vf no) { return _mm512_mask_blend_ps(m, no, yes); }
 
 INLINE vi vf_bits(vf x) { return _mm512_castps_si512(x); }

@@ -21,6 +21,7 @@ INLINE vf vf_fms(vf a, vf b, vf c) { return vfmaq_f32(vnegq_f32(c), a, b); } /* 
 INLINE vf vf_max(vf a, vf b) { return vmaxq_f32(a, b); }
 INLINE vm vf_less(vf a, vf b) { return vcltq_f32(a, b); }
 INLINE vm vf_at_least(vf a, vf b) { return vcgeq_f32(a, b); }
+INLINE int vf_any(vm m) { return vmaxvq_u32(m) != 0; }
 INLINE vf vf_select(vm m, vf yes, vf no) { return vbslq_f32(m, yes, no); }
 
 INLINE vi vf_bits(vf x) { return vreinterpretq_s32_f32(x); }

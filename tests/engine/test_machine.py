@@ -5,11 +5,22 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from engine.machine import cgroup_quota, usable_cpus
+from engine.machine import cgroup_quota, physical_cores, usable_cpus
 
 
 def test_affinity_and_quota_bound_the_number() -> None:
     assert 1 <= usable_cpus() <= len(os.sched_getaffinity(0))
+
+
+def test_hardware_threads_of_one_core_count_once(tmp_path: Path) -> None:
+    for cpu, siblings in {0: "0,4", 1: "1,5", 4: "0,4", 5: "1,5", 6: ""}.items():
+        folder = tmp_path / f"cpu{cpu}" / "topology"
+        folder.mkdir(parents=True)
+        (folder / "thread_siblings_list").write_text(f"{siblings}\n")
+    assert physical_cores([0, 1, 4, 5], tmp_path) == 2
+    assert physical_cores([0, 4], tmp_path) == 1
+    assert physical_cores([1, 4], tmp_path) == 2
+    assert physical_cores([6, 7, 8], tmp_path) == 3  # the system does not say: each counts
 
 
 def test_the_tightest_quota_above_the_process_counts(tmp_path: Path) -> None:
