@@ -249,34 +249,69 @@ static void panels_int(const gb_panels *w, int64_t p0, int64_t p1, const gb_acts
 
 /* ---- Quantising --------------------------------------------------------------------------------- */
 
-/* Codes of one block to lane t of a group of nt rows. */
-static inline void quantise_block(const float *x, float amax, int wide, int32_t *out, int64_t nt)
+/* The largest |x| of a block as bits. */
+static inline uint32_t largest(const float *x)
 {
-    float limit = wide ? 16319.0f : 127.0f, d = amax / limit, inverse = limit / amax;
-    int32_t q[GB_BLOCK], sum[2] = {0, 0};
-    int8_t hi[GB_BLOCK], lo[GB_BLOCK];
-    if (amax < 0x1p-90f)
-        d = inverse = 0.0f;
-    for (int i = 0; i < GB_BLOCK; i++)
-        q[i] = amax < 0x1p-90f ? 0 : (int32_t)((x[i] * inverse + GB_ROUND_F32) - GB_ROUND_F32);
-    for (int i = 0; i < GB_BLOCK / 2; i++) {
-        sum[0] += q[i];
-        sum[1] += q[i + 16];
-    }
+#if defined(MI_QUANTISES)
+    uint32_t a = mi_largest(x), b = mi_largest(x + 16);
+    return a > b ? a : b;
+#else
+    uint32_t most = 0;
     for (int i = 0; i < GB_BLOCK; i++) {
+        uint32_t bits = gb_abs_bits(x[i]);
+        most = bits > most ? bits : most;
+    }
+    return most;
+#endif
+}
+
+/* Codes of half a block, 16 values, to out[0], out[nt], …: hi, and lo 8 nt further on; their sum. */
+static inline int32_t put_codes(const float *x, float inverse, int wide, int32_t *out, int64_t nt)
+{
+    int32_t sum = 0;
+#if defined(MI_QUANTISES)
+    mi q = mi_codes(x, inverse, &sum), hi = q;
+    if (wide) {
+        hi = _mm512_srai_epi32(_mm512_add_epi32(q, _mm512_set1_epi32(64)), 7);
+        mi_store_bytes(out + 8 * nt, nt, _mm512_sub_epi32(q, _mm512_slli_epi32(hi, 7)));
+    }
+    mi_store_bytes(out, nt, hi);
+#else
+    int32_t q[16];
+    int8_t hi[16], lo[16];
+    for (int i = 0; i < 16; i++)
+        q[i] = (int32_t)((x[i] * inverse + GB_ROUND_F32) - GB_ROUND_F32);
+    for (int i = 0; i < 16; i++)
+        sum += q[i];
+    for (int i = 0; i < 16; i++) {
         hi[i] = (int8_t)(wide ? (q[i] + 64) >> 7 : q[i]);
         lo[i] = (int8_t)(q[i] - 128 * hi[i]);
     }
-    float s[4] = {d, d * (float)(sum[0] + sum[1]), d * (float)sum[0], d * (float)sum[1]};
-    int32_t minus[4] = {-(sum[0] + sum[1]), -sum[0], -sum[1], 0};
-    for (int v = 0; v < 8; v++, out += nt)
-        memcpy(out, hi + 4 * v, 4);
-    for (int v = 0; wide && v < 8; v++, out += nt)
-        memcpy(out, lo + 4 * v, 4);
-    for (int i = 0; i < 4; i++, out += nt)
-        memcpy(out, &s[i], 4);
-    for (int i = 0; i < 4; i++, out += nt)
-        *out = minus[i];
+    for (int v = 0; v < 4; v++) {
+        memcpy(out + v * nt, hi + 4 * v, 4);
+        if (wide)
+            memcpy(out + (8 + v) * nt, lo + 4 * v, 4);
+    }
+#endif
+    return sum;
+}
+
+/* One block to its lane of a group of nt rows. */
+static inline void quantise_block(const float *x, float amax, int wide, int32_t *out, int64_t nt)
+{
+    float limit = wide ? 16319.0f : 127.0f, d = amax / limit, inverse = limit / amax;
+    if (amax < 0x1p-90f) { /* 0 times a finite value is 0: all codes are */
+        d = 0.0f;
+        inverse = 0.0f;
+    }
+    int32_t b0 = put_codes(x, inverse, wide, out, nt), b1 = put_codes(x + 16, inverse, wide, out + 4 * nt, nt);
+    float s[4] = {d, d * (float)(b0 + b1), d * (float)b0, d * (float)b1};
+    int32_t minus[4] = {-(b0 + b1), -b0, -b1, 0};
+    out += (wide ? 16 : 8) * nt;
+    for (int i = 0; i < 4; i++) {
+        memcpy(out + i * nt, &s[i], 4);
+        out[(4 + i) * nt] = minus[i];
+    }
 }
 
 /* The group that holds a row: its first row and its size. */
@@ -297,11 +332,7 @@ static int quantise_row(const float *x, gb_acts *a, int64_t row)
     int32_t nt = group_of(a, row, &first);
     int32_t *out = (int32_t *)(void *)(a->data + first * blocks * bytes) + (row - first);
     for (int64_t b = 0; b < blocks; b++, x += GB_BLOCK, out += bytes / 4 * nt) {
-        uint32_t most = 0;
-        for (int i = 0; i < GB_BLOCK; i++) {
-            uint32_t bits = gb_abs_bits(x[i]);
-            most = bits > most ? bits : most;
-        }
+        uint32_t most = largest(x);
         if (most >= GB_NONFINITE_BITS)
             return 0;
         quantise_block(x, gb_from_bits(most), a->wide, out, nt);

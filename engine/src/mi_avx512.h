@@ -4,6 +4,7 @@ typedef __m512i mi;
 typedef __m512 mf;
 
 #define MI static inline __attribute__((always_inline))
+#include "mathfn.h"
 
 MI mi mi_load(const uint8_t *p) { return _mm512_loadu_si512(p); }
 MI mi mi_zero(void) { return _mm512_setzero_si512(); }
@@ -27,6 +28,31 @@ MI mi mi_byte(mi a, int i, int offset)
     mi b = _mm512_and_si512(_mm512_srli_epi32(a, (unsigned)(8 * i)), _mm512_set1_epi32(255));
     return _mm512_sub_epi32(b, _mm512_set1_epi32(offset));
 }
+
+/* 16 int32 as int8, four to each of out[0], out[step], out[2 step], out[3 step]. */
+MI void mi_store_bytes(int32_t *out, int64_t step, mi q)
+{
+    __m128i bytes = _mm512_cvtepi32_epi8(q);
+    out[0] = _mm_cvtsi128_si32(bytes);
+    out[step] = _mm_extract_epi32(bytes, 1);
+    out[2 * step] = _mm_extract_epi32(bytes, 2);
+    out[3 * step] = _mm_extract_epi32(bytes, 3);
+}
+
+/* The largest bit pattern of |x|, and the codes rint(x * inverse) with their sum, of 16 values. */
+MI uint32_t mi_largest(const float *x)
+{
+    return _mm512_reduce_max_epu32(_mm512_and_si512(_mm512_loadu_si512(x), _mm512_set1_epi32(0x7fffffff)));
+}
+MI mi mi_codes(const float *x, float inverse, int32_t *sum)
+{
+    const __m512 round = _mm512_set1_ps(GB_ROUND_F32);
+    __m512 v = _mm512_add_ps(_mm512_mul_ps(_mm512_loadu_ps(x), _mm512_set1_ps(inverse)), round);
+    mi q = _mm512_sub_epi32(_mm512_castps_si512(v), _mm512_castps_si512(round)); /* the low bits of v */
+    *sum = _mm512_reduce_add_epi32(q);
+    return q;
+}
+#define MI_QUANTISES 1
 
 MI mf mi_float(mi a) { return _mm512_cvtepi32_ps(a); }
 MI mf mf_zero(void) { return _mm512_setzero_ps(); }
