@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -62,7 +63,11 @@ class LlamaCppPython:
             text=True,
             env=peer_environment(),
         )
-        hello = self._ask({"op": "open", "model": model})
+        try:
+            hello = self._ask({"op": "open", "model": model})
+        except BaseException:
+            self.close()
+            raise
         self.package_version = str(hello["version"])
         self.revision = f"llama-cpp-python-{self.package_version}"
         self.cpu_features = features(hello["system_info"])
@@ -110,8 +115,9 @@ class LlamaCppPython:
             self._process.kill()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._errors):
-            if stream is not None and not stream.closed:
-                stream.close()
+            with contextlib.suppress(OSError):
+                if stream is not None:
+                    stream.close()
 
 
 class LlamaBench:
