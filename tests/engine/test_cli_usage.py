@@ -72,6 +72,7 @@ def test_every_command_has_help_and_refuses_an_unknown_option(name: str) -> None
         ["logits", "-m", "x.gguf", "--ids", "1,,2"],
         ["logits", "-m", "x.gguf", "--ids", "\u0661"],
         ["logits", "-m", "x.gguf", "--ids", "1", "--positions", "0_0"],
+        ["serve", "-m", "x.gguf", "--queue", "0"],
         ["fetch"],
     ],
     ids=" ".join,
