@@ -51,6 +51,8 @@ def _one_sided(
 ) -> None:
     """Note a leaf that one report lacks, by the outermost list item that is lacking with it."""
     value, inside = leaf
+    if value == [] and any(other.startswith(f"{path}[") for other in others):
+        return  # the other report has items there, which are said one by one
     before, after = (value, _ABSENT) if only == "a" else (_ABSENT, value)
     worse = _worse(path, before, after)
     whole = next((item for item in inside if item not in others), None)

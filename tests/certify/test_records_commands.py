@@ -210,10 +210,12 @@ def test_diff_says_once_what_one_report_lacks_and_tells_null_from_absent() -> No
         ("models[m].checks[load].reason", "null -> absent"),
         ("models[m].checks[load].note", "absent -> null"),
     ]
-    assert [item.path for item in diff.changes(report_of(m), report_of(m | {"checks": []}))] == [
-        "models[m].checks[load]",
-        "models[m].checks",
-    ]
+    for one, two in ((m, m | {"checks": []}), (m | {"checks": []}, m)):
+        assert [item.path for item in diff.changes(report_of(one), report_of(two))] == [
+            "models[m].checks[load]"
+        ]
+    empty = m | {"checks": [{"id": "load", "outcome": "pass", "reason": None, "thresholds": {}}]}
+    assert [_difference(item) for item in diff.changes(report_of(m), report_of(empty))] == ["absent -> {}"]
 
 
 def test_a_check_that_no_longer_runs_is_worse(reports: Callable[..., Path]) -> None:
@@ -239,6 +241,21 @@ def test_envelope_writes_sidecars_by_hash(reports: Callable[..., Path], tmp_path
     ran = certify("envelope", path, root / "m.gguf", "--out", tmp_path / "out")
     assert ran.code == 0
     assert (tmp_path / "out" / "m.gguf.envelope.json").read_bytes() == sidecar.read_bytes()
+
+
+def test_envelope_says_that_a_certified_receipt_gives_way(
+    reports: Callable[..., Path], tmp_path: Path
+) -> None:
+    (tmp_path / "m.gguf").write_bytes(records.DATA)
+    full = reports("r")
+    assert certify("envelope", full, tmp_path / "m.gguf").err == ""
+    lesser = reports("s", outcomes={"fidelity": Outcome("skip", "not_selected")})
+    for option in ([], ["--json"]):
+        certify("envelope", full, tmp_path / "m.gguf", "--force")
+        ran = certify("envelope", lesser, tmp_path / "m.gguf", "--force", *option)
+        assert ran.code == 0
+        assert ran.err.startswith("certify: warning: ")
+        assert "said certified, this one says experimental" in ran.err
 
 
 def test_envelope_refuses_other_bytes_and_nothing(reports: Callable[..., Path], tmp_path: Path) -> None:
