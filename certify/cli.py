@@ -5,6 +5,7 @@ Each such module lists its commands in ``COMMANDS``.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import pkgutil
@@ -62,7 +63,7 @@ def main() -> None:
     except click.Abort:
         sys.exit(int(CertifyExit.INTERRUPTED))
     except click.ClickException as error:
-        error.show()
+        _say_usage(error)
         sys.exit(int(CertifyExit.USAGE))
     except KeyboardInterrupt:
         sys.exit(int(CertifyExit.INTERRUPTED))
@@ -70,6 +71,16 @@ def main() -> None:
         console.log(f"the output cannot be written: {error.strerror or error}", level="error")
         _abandon_output()
         sys.exit(int(CertifyExit.HARNESS))
+
+
+def _say_usage(error: click.ClickException) -> None:
+    """One line for a command line that is wrong, in the log format that it asks for."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    missing = isinstance(error, click.exceptions.NoArgsIsHelpError)
+    message = "a command is missing" if missing else error.format_message()
+    where = context.command_path if context is not None else "certify"
+    with context.scope(cleanup=False) if context is not None else contextlib.nullcontext():
+        console.log(f"{message} (see {where} --help)", level="error")
 
 
 def _abandon_output() -> None:

@@ -40,7 +40,7 @@ def log(message: str, *, level: str = "info", **fields: Any) -> None:
     if log_format() == "json":
         print(json.dumps({"level": level, "message": message, **fields}), file=sys.stderr, flush=True)
     else:
-        head = "" if level == "info" else f"{level}: "
+        head = "" if level == "info" else f"certify: {level}: "
         print(head + printable(message, None), file=sys.stderr, flush=True)
 
 

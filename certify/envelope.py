@@ -38,13 +38,24 @@ class NotWritten(EnvelopeError):
 
 @dataclass(frozen=True)
 class Written:
-    """One sidecar that was written."""
+    """One sidecar that was written; ``replaced`` is the verdict of the one about the same bytes before it."""
 
     model_id: str
     file: Path
     sidecar: Path
     sha256: str
     verdict: str
+    replaced: str | None = None
+
+    @property
+    def warning(self) -> str | None:
+        """What a person must know: a certified receipt of the same bytes gave way to a lesser one."""
+        if self.replaced != "certified" or self.verdict == "certified":
+            return None
+        return (
+            f"{printable(self.sidecar, None)}: the receipt that was replaced said {self.replaced}, this one "
+            f"says {self.verdict}: run every check to certify the model again"
+        )
 
 
 def build(report: Mapping[str, Any], model_id: str, *, supersedes: str | None = None) -> dict[str, Any]:
@@ -203,6 +214,7 @@ def write(
         planned.append((model, file, sidecar, build(report, model["id"], supersedes=old)))
     written = []
     for model, file, sidecar, document in planned:
+        before = _verdict_of(sidecar, document["body"]["artifacts"][0]["sha256"])
         try:
             reports.write_document(document, sidecar, force=force)
         except ReportError as error:
@@ -210,7 +222,7 @@ def write(
         except OSError as error:
             raise NotWritten(f"{printable(sidecar)}: cannot be written: {error.strerror}") from None
         digest = hashlib.sha256(reports.to_bytes(document)).hexdigest()
-        written.append(Written(model["id"], file, sidecar, digest, model["verdict"]))
+        written.append(Written(model["id"], file, sidecar, digest, model["verdict"], before))
     return written
 
 
@@ -251,6 +263,16 @@ def _existing(sidecar: Path, *, force: bool) -> str | None:
         return sha256_of(sidecar)
     except EnvelopeError as error:
         raise NotWritten(f"{error}; it cannot be replaced") from None
+
+
+def _verdict_of(sidecar: Path, sha256: str) -> str | None:
+    """What the sidecar that lies there says about these bytes; None where it says nothing of them."""
+    try:
+        data = gate.read_regular(sidecar)
+        receipt = None if data is None else gate.parse(data)
+    except gate.Doubt:
+        return None
+    return receipt.verdict if receipt is not None and receipt.sha256 == sha256 else None
 
 
 def sha256_of(file: Path) -> str:

@@ -30,7 +30,7 @@ def manifest_text(files: Sequence[Path], name: str) -> str:
         try:
             models.append(_model(path))
         except EngineError as error:
-            raise InitialError(f"{printable(path)}: {error}") from error
+            raise InitialError(str(error)) from error
     seen: dict[str, int] = {}
     for model in models:
         seen[model["id"]] = count = seen.get(model["id"], 0) + 1
@@ -58,7 +58,7 @@ def _model(path: Path) -> dict[str, Any]:
     with Header.open(path) as header:
         architecture = header.metadata.get("general.architecture")
         if not isinstance(architecture, str):
-            raise UnsupportedError(f"{path.name} names no general.architecture")
+            raise UnsupportedError(f"{printable(path)} names no general.architecture")
         trained = header.metadata.get(f"{architecture}.context_length")
         license_ = header.metadata.get("general.license")
         context = min(trained, CONTEXT_TOKENS) if isinstance(trained, int) and trained > 0 else CONTEXT_TOKENS

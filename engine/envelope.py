@@ -93,15 +93,17 @@ class Policy:
 
     def __post_init__(self) -> None:
         if self.require not in (None, "certified"):
-            raise UsageError(f"--require takes 'certified', not {self.require!r}")
+            raise UsageError(f"require takes 'certified', not {self.require!r}")
         object.__setattr__(self, "trust", frozenset(item.lower() for item in self.trust))
         for item in self.trust:
             if not _HASH.fullmatch(item):
-                raise UsageError(f"--trust-envelope takes the 64 hex digits of a SHA-256, not {item!r}")
+                raise UsageError(
+                    f"trust (--trust-envelope) takes the 64 hex digits of a SHA-256, not {item!r}"
+                )
         if self.trust and self.require is None:
-            raise UsageError("--trust-envelope has no effect without --require certified")
+            raise UsageError("trust (--trust-envelope) has no effect without require (--require certified)")
         if self.force and self.require is not None:
-            raise UsageError("--force-uncertified contradicts --require certified")
+            raise UsageError("force (--force-uncertified) contradicts require (--require certified)")
 
 
 @dataclass(frozen=True)
@@ -276,9 +278,9 @@ def resolve(
     if not policy.force:
         raise RefusedError(
             f"{name}: refused: {standing.detail}. This was measured on exactly these bytes in this "
-            f"configuration (sidecar {printable(Path(standing.sidecar or '').name)}). "
-            "To load it all the same, add --force-uncertified",
+            f"configuration (sidecar {printable(Path(standing.sidecar or '').name)})",
             standing,
+            "force",
         )
     warning = f"{name}: loaded under --force-uncertified although {standing.detail}"
     return Standing(**{**vars(standing), "warning": warning})
@@ -288,15 +290,17 @@ def _enforce(standing: Standing, policy: Policy, name: str) -> None:
     """Refuse what ``--require`` does not admit."""
     if standing.state != "certified":
         raise RefusedError(
-            f"{printable(name)}: refused: --require certified, but the model is {standing.state}: "
-            f"{standing.detail}. Measure it with `certify run`, or load it without --require",
+            f"{printable(name)}: refused: a certified model is required, but the model is {standing.state}: "
+            f"{standing.detail}",
             standing,
+            "require",
         )
     if policy.trust and standing.sidecar_sha256 not in policy.trust:
         raise RefusedError(
-            f"{printable(name)}: refused: the sidecar has SHA-256 {standing.sidecar_sha256}, which no "
-            "--trust-envelope names. Check where it came from, then add that hash",
+            f"{printable(name)}: refused: the sidecar has SHA-256 {standing.sidecar_sha256}, which is not "
+            "among those to trust",
             standing,
+            "trust",
         )
 
 

@@ -21,7 +21,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from engine.envelope import Standing
@@ -60,11 +60,23 @@ class FetchError(EngineError):
 
 
 class RefusedError(EngineError):
-    """The gate refuses the model. ``standing`` says what was measured."""
+    """The gate refuses the model. ``standing`` says what was measured.
 
-    def __init__(self, message: str, standing: Standing) -> None:
-        super().__init__(message)
+    ``finding`` is the text without what to do about it; ``way`` ("force", "require", "trust") says
+    which of the gate's rules refused, so that the command line can name its own option.
+    """
+
+    REMEDIES: ClassVar[dict[str, str]] = {
+        "force": "To load it all the same, pass policy=Policy(force=True)",
+        "require": "Measure it with `certify run`, or load it without Policy(require=…)",
+        "trust": "Check where it came from, then add that hash to Policy(trust=…)",
+    }
+
+    def __init__(self, message: str, standing: Standing, way: str | None = None) -> None:
+        super().__init__(f"{message}. {self.REMEDIES[way]}" if way else message)
         self.standing = standing
+        self.finding = message
+        self.way = way
 
 
 class TemplateError(EngineError):

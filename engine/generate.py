@@ -6,9 +6,10 @@ import codecs
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import TYPE_CHECKING, Literal
 
-from engine import native
+from engine import arguments, native
 from engine.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,11 +30,12 @@ class Sampling(native.SamplerOptions):
 
     def __post_init__(self) -> None:
         for name in ("temperature", "top_p", "min_p", *_PENALTIES):
-            if not math.isfinite(getattr(self, name)):
+            value = getattr(self, name)
+            if not isinstance(value, Real) or not math.isfinite(value):
                 raise UsageError(f"{name} must be a finite number")
-        if not 0 <= self.seed < 2**64:
+        if not 0 <= arguments.integer(self.seed, "seed", -(2**63), 2**64) < 2**64:
             raise UsageError(f"seed must lie in 0 … 2^64-1, not {self.seed}")
-        if not 0 <= self.top_k < 2**31:
+        if not 0 <= arguments.integer(self.top_k, "top_k", high=2**31) < 2**31:
             raise UsageError(f"top_k must lie in 0 … 2^31-1, not {self.top_k}")
 
     @property
@@ -65,11 +67,9 @@ class StopStrings:
     """Passes text on, but never a part of a stop string."""
 
     def __init__(self, stops: Sequence[str]) -> None:
-        if isinstance(stops, str):
-            raise UsageError("stop must be a list of strings, not one string")
-        if any(not stop for stop in stops):
+        self._stops = arguments.strings(stops, "stop")
+        if not all(self._stops):
             raise UsageError("a stop string must not be empty")
-        self._stops = tuple(stops)
         self._held = ""
 
     def feed(self, text: str) -> tuple[str, bool]:
@@ -124,14 +124,17 @@ def generate(
     seq: int,
 ) -> Iterator[Piece]:
     """See ``Session.generate``. Arguments are checked at once, work starts with the first piece."""
-    if max_tokens is not None and max_tokens < 0:
+    ids = arguments.listed(ids, "ids")
+    if not isinstance(sampling, native.SamplerOptions):
+        raise UsageError(f"sampling must be a Sampling, not {arguments.kind(sampling)}")
+    if max_tokens is not None and arguments.integer(max_tokens, "max_tokens", high=2**63) < 0:
         raise UsageError(f"max_tokens must not be negative: {max_tokens}")
-    if logprobs is not None and logprobs < 0:
+    if logprobs is not None and arguments.integer(logprobs, "logprobs") < 0:
         raise UsageError(f"logprobs must not be negative: {logprobs}")
     if len(ids) == 0:
         raise UsageError("there is nothing to continue: the prompt is empty")
     run = _Run(session, sampling, max_tokens, logprobs, seq, TextStream(stop))
-    return run.pieces(list(ids))
+    return run.pieces(ids)
 
 
 @dataclass

@@ -7,6 +7,7 @@ descriptor serves both, and ``fstat`` must agree before and after.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import os
@@ -18,10 +19,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from engine import native
+from engine import arguments, native
 from engine.contracts import contracts
 from engine.envelope import Policy, Standing, resolve
-from engine.errors import FileError, UsageError
+from engine.errors import FileError, ModelError, UsageError
 from engine.hashing import ChangedError, Identity, file_sha256
 from engine.machine import usable_cpus
 from engine.native import ModelInfo, Span, Tensor
@@ -43,7 +44,7 @@ class RuntimeConfig:
     def __post_init__(self) -> None:
         native.choice(native.ACTIVATIONS, self.activations, "activations")
         native.choice(native.KV_TYPES, self.kv, "kv")
-        if not 1 <= self.context_tokens < 2**31:
+        if arguments.integer(self.context_tokens, "context_tokens") < 1:
             raise UsageError(f"context_tokens must lie in 1 … 2^31-1, not {self.context_tokens}")
 
 
@@ -84,6 +85,15 @@ def open_regular(path: str | os.PathLike[str]) -> int:
     raise FileError(f"{name} is {kind}, not a regular file: give the path of a .gguf file")
 
 
+@contextlib.contextmanager
+def _named(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Put the file's name before what the reader says about its bytes."""
+    try:
+        yield
+    except ModelError as error:
+        raise type(error)(f"{printable(os.fspath(path))}: {error}") from None
+
+
 class Header:
     """A GGUF without its weights: metadata, tensor list, tokenizer. The gate is not asked."""
 
@@ -99,7 +109,9 @@ class Header:
         fd = open_regular(path)
         try:
             before = Identity.of(fd)
-            header = cls(path, fd, native.File.open(fd, mmap=mmap))
+            with _named(path):
+                file = native.File.open(fd, mmap=mmap)
+            header = cls(path, fd, file)
             header._identity = before
             return header
         except BaseException:
@@ -141,7 +153,8 @@ class Header:
     @cached_property
     def vocab(self) -> native.Vocab:
         """The tokenizer."""
-        return native.Vocab.open(self._file)
+        with _named(self.path):
+            return native.Vocab.open(self._file)
 
     @property
     def size_bytes(self) -> int:
@@ -198,11 +211,13 @@ class Header:
                 text = text.encode("utf-8")
             except UnicodeEncodeError as error:
                 raise UsageError(f"the text holds a lone surrogate at character {error.start}") from None
-        return self.vocab.tokenize(text, special=special, bos=bos, literal=literal)
+        spans = arguments.spans(literal, "literal")
+        return self.vocab.tokenize(arguments.octets(text, "text"), special=special, bos=bos, literal=spans)
 
     def detokenize_bytes(self, ids: Iterable[int], *, special: bool = False) -> bytes:
         """The bytes that tokens stand for; control tokens have none unless ``special``."""
-        return b"".join(self.vocab.token_bytes(token, special=special) for token in ids)
+        tokens = arguments.listed(ids, "ids")
+        return b"".join(self.vocab.token_bytes(token, special=special) for token in tokens)
 
     def detokenize(self, ids: Iterable[int], *, special: bool = False) -> str:
         """Like ``detokenize_bytes``, as text; what is not UTF-8 becomes U+FFFD."""
@@ -255,7 +270,8 @@ class Model(Header):
         before = self._identity
         self.config = config
         self.standing = self.resolve(config, policy)
-        self._weights = native.Weights.load(self._file)
+        with _named(self.path):
+            self._weights = native.Weights.load(self._file)
         if Identity.of(self._open_fd()) != before or self._file.bytes != before.size:
             raise FileError(f"{printable(self.path)} changed while it was opened")
 

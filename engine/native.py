@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from engine import errors
 from engine._engine import ffi, lib
+from engine.arguments import integer
 
 ERROR_BYTES = 1024
 Floats = npt.NDArray[np.float32]
@@ -87,17 +88,6 @@ def _c_text(pointer: Any) -> str:
 def _name(pointer: Any, length: int) -> str:
     """Bytes of a GGUF as text; bytes that are not UTF-8 survive as surrogates."""
     return bytes(ffi.buffer(pointer, length)).decode("utf-8", "surrogateescape") if length else ""
-
-
-def _int32(value: int, what: str) -> int:
-    """Check that a number fits C's int32 before cffi raises an OverflowError of its own."""
-    try:
-        number = value.__index__()
-    except AttributeError:
-        raise errors.UsageError(f"{what} must be an integer, not {type(value).__name__}") from None
-    if not -(2**31) <= number < 2**31:
-        raise errors.UsageError(f"{what} is out of range: {number}")
-    return number
 
 
 class Handle:
@@ -356,20 +346,20 @@ class Vocab(Handle):
         """The bytes that a token stands for; control tokens have none unless ``special``."""
         with self.use() as vocab:
             data, length = ffi.new("const char **"), ffi.new("uint64_t *")
-            _call(lib.engine_token_bytes, vocab, _int32(token, "token id"), int(special), data, length)
+            _call(lib.engine_token_bytes, vocab, integer(token, "token id"), int(special), data, length)
             return bytes(ffi.buffer(data[0], length[0])) if length[0] else b""
 
     def token_text(self, token: int) -> str:
         """The vocabulary's own spelling of a token."""
         with self.use() as vocab:
             data, length = ffi.new("const char **"), ffi.new("uint64_t *")
-            _call(lib.engine_token_text, vocab, _int32(token, "token id"), data, length)
+            _call(lib.engine_token_text, vocab, integer(token, "token id"), data, length)
             return _name(data[0], length[0])
 
     def token_kind(self, token: int) -> str:
         """ "normal", "control", …; raises UsageError where the id is out of range."""
         with self.use() as vocab:
-            kind = TOKEN_KINDS.get(lib.engine_token_kind(vocab, _int32(token, "token id")))
+            kind = TOKEN_KINDS.get(lib.engine_token_kind(vocab, integer(token, "token id")))
         if kind is None:
             raise errors.UsageError(f"token id {token} is outside the vocabulary")
         return kind
@@ -390,7 +380,7 @@ class Vocab(Handle):
     def is_end(self, token: int) -> bool:
         """Whether a token ends a generation (EOS, EOT, …)."""
         with self.use() as vocab:
-            return bool(lib.engine_token_is_end(vocab, _int32(token, "token id")))
+            return bool(lib.engine_token_is_end(vocab, integer(token, "token id")))
 
 
 @dataclass(frozen=True)
@@ -476,7 +466,7 @@ class Context(Handle):
         raw.activations = choice(ACTIVATIONS, options.activations, "activations")
         raw.kv = choice(KV_TYPES, options.kv, "kv")
         for name in ("context_tokens", "sequences", "threads", "batch"):
-            setattr(raw, name, _int32(getattr(options, name), name))
+            setattr(raw, name, integer(getattr(options, name), name))
         raw.no_repack = not options.repack
         out = ffi.new("engine_context **")
         with weights.use() as pointer:
@@ -495,8 +485,8 @@ class Context(Handle):
         raw = ffi.new("engine_entry[]", max(1, len(entries)))
         alive: list[Any] = []
         for target, entry in zip(raw, entries, strict=False):
-            target.seq, target.pos = _int32(entry.seq, "sequence"), _int32(entry.pos, "position")
-            target.token = _int32(entry.token, "token id")
+            target.seq, target.pos = integer(entry.seq, "sequence"), integer(entry.pos, "position")
+            target.token = integer(entry.token, "token id")
             target.want = choice(WANTS, entry.want, "want")
             if entry.embedding is not None:
                 alive.append(ffi.from_buffer("float[]", np.ascontiguousarray(entry.embedding, np.float32)))
@@ -506,9 +496,9 @@ class Context(Handle):
     def step_tokens(self, tokens: Sequence[int], seq: int, first: int, want: str, row: int) -> Floats:
         """Evaluate tokens of one sequence from position ``first`` on; want is "none", "last" or "all"."""
         raw = ffi.new("engine_entry[]", max(1, len(tokens)))
-        seq = _int32(seq, "sequence")
+        seq = integer(seq, "sequence")
         for index, token in enumerate(tokens):
-            raw[index].seq, raw[index].pos, raw[index].token = seq, first + index, _int32(token, "token id")
+            raw[index].seq, raw[index].pos, raw[index].token = seq, first + index, integer(token, "token id")
             raw[index].want = lib.ENGINE_WANT_LOGITS if want == "all" else lib.ENGINE_WANT_NONE
         if want == "last" and len(tokens):
             raw[len(tokens) - 1].want = lib.ENGINE_WANT_LOGITS
@@ -528,7 +518,7 @@ class Context(Handle):
     def length(self, seq: int) -> int:
         """Positions that a sequence holds."""
         with self.use() as context:
-            length = int(lib.engine_sequence_length(context, _int32(seq, "sequence")))
+            length = int(lib.engine_sequence_length(context, integer(seq, "sequence")))
         if length < 0:
             raise errors.UsageError(f"sequence {seq} is out of range")
         return length
@@ -536,12 +526,12 @@ class Context(Handle):
     def truncate(self, seq: int, length: int) -> None:
         """Forget the positions from ``length`` on."""
         with self.use() as context:
-            _call(lib.engine_sequence_truncate, context, _int32(seq, "sequence"), _int32(length, "length"))
+            _call(lib.engine_sequence_truncate, context, integer(seq, "sequence"), integer(length, "length"))
 
     def fork(self, src: int, dst: int) -> None:
         """Make ``dst`` a copy of ``src``."""
         with self.use() as context:
-            _call(lib.engine_sequence_fork, context, _int32(src, "sequence"), _int32(dst, "sequence"))
+            _call(lib.engine_sequence_fork, context, integer(src, "sequence"), integer(dst, "sequence"))
 
     def snapshot(self, seq: int) -> bytes:
         """A sequence's state as bytes."""
@@ -556,12 +546,20 @@ class Context(Handle):
         """Put a sequence into a state that ``snapshot`` gave for this model and these options."""
         with self.use() as context:
             data = ffi.from_buffer(state)
-            _call(lib.engine_sequence_restore, context, _int32(seq, "sequence"), data, len(state))
+            _call(lib.engine_sequence_restore, context, integer(seq, "sequence"), data, len(state))
+
+
+def check_embedding(values: Floats, width: int) -> None:
+    """Raise UsageError for what is no array of ``width`` real numbers."""
+    if not isinstance(values, np.ndarray) or values.dtype.kind not in "fiu":
+        raise errors.UsageError(f"an embedding must be a float32 array, not {type(values).__name__}")
+    if values.shape != (width,):
+        raise errors.UsageError(f"an embedding must have the shape [{width}], not {list(values.shape)}")
 
 
 def choice(table: dict[str, int], value: str, what: str) -> int:
     """The C constant of an option's name. Raises UsageError for an unknown one."""
-    if value not in table:
+    if not isinstance(value, str) or value not in table:
         raise errors.UsageError(f"{what} must be one of {', '.join(table)}, not '{value}'")
     return table[value]
 

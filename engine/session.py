@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
-from engine import native
+from engine import arguments, native
 from engine.errors import CancelledError, ContextOverflow, UsageError
 from engine.generate import Piece, Sampling, generate
 from engine.native import Entry, Floats
@@ -63,17 +63,22 @@ class Session:
         Returns float32 [rows, vocab] logits (or [rows, width] hidden states), one row for each entry
         that wants something, in their order. On any error every sequence keeps its length.
         """
+        entries = [self._checked(entry) for entry in arguments.listed(entries, "entries")]
         wants = {entry.want for entry in entries} - {"none"}
         if len(wants) > 1:
             raise UsageError("one step returns logits or hidden states, not both: split it")
-        for entry in entries:
-            if entry.embedding is not None and entry.embedding.shape != (self._width,):
-                shape = list(entry.embedding.shape)
-                raise UsageError(f"an embedding must have the shape [{self._width}], not {shape}")
         row = self._width if wants == {"hidden"} else self._vocab
         rows = sum(entry.want != "none" for entry in entries)
         with self._lock, _Cancellable(self._context):
             return self._context.step(entries, row, rows)
+
+    def _checked(self, entry: Entry) -> Entry:
+        if not isinstance(entry, Entry):
+            raise UsageError(f"entries must hold Entry objects, not {arguments.kind(entry)}")
+        native.choice(native.WANTS, entry.want, "want")
+        if entry.embedding is not None:
+            native.check_embedding(entry.embedding, self._width)
+        return entry
 
     def eval(
         self, ids: Sequence[int], *, seq: int = 0, want: Literal["last", "all", "none"] = "last"
@@ -81,6 +86,7 @@ class Session:
         """Append tokens to a sequence; returns float32 [rows, vocab] logits, rows 1, len(ids) or 0."""
         if want not in ("last", "all", "none"):
             raise UsageError(f"want must be last, all or none, not '{want}'")
+        ids = arguments.listed(ids, "ids")
         if len(ids) == 0:
             raise UsageError("there is nothing to evaluate: the prompt is empty")
         with self._lock, _Cancellable(self._context):
@@ -118,7 +124,7 @@ class Session:
     def restore(self, state: bytes, seq: int = 0) -> None:
         """Put a sequence into a state that ``snapshot`` gave."""
         with self._lock:
-            self._context.restore(seq, state)
+            self._context.restore(seq, arguments.octets(state, "state"))
 
     def cancel(self, on: bool = True) -> None:
         """From any thread: the running step, or else the next one, raises CancelledError.

@@ -19,6 +19,11 @@ def printable(text: object, limit: int | None = 200) -> str:
     return shown if len(kept) == len(whole) else f"{shown}… ({len(whole)} characters)"
 
 
+def plural(count: int, noun: str) -> str:
+    """Return "1 model", "2 models": a count with its noun, which must form its plural with an s."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def _escape(char: str) -> str:
     code = ord(char)
     if code < 0x100:

@@ -29,7 +29,8 @@ def real_model() -> Callable[[str], Path]:
 
     def path(name: str) -> Path:
         folder = os.environ.get("GAUGEBLOCK_MODELS")
-        reason = f"{name} is absent: GAUGEBLOCK_MODELS does not name a folder that holds it"
+        reason = f"{name} is absent: GAUGEBLOCK_MODELS does not name a folder that holds it "
+        reason += "(`make models`, then `GAUGEBLOCK_MODELS=models make test`)"
         if folder and (Path(folder) / name).is_file():
             return Path(folder) / name
         if os.environ.get("REQUIRE_MODELS") == "1":

@@ -12,7 +12,7 @@ from certify import console, diff, envelope, manifest, report, schemas
 from certify.reasons import CertifyExit
 from certify.registry import RegistryError
 from engine.errors import EngineError, ModelError
-from engine.text import printable
+from engine.text import plural, printable
 
 PATH = click.Path(path_type=Path)
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
@@ -26,36 +26,44 @@ def _read_report(path: Path) -> dict[str, Any]:
 
 
 @click.command()
-@click.argument("path", metavar="MANIFEST", type=PATH)
+@click.argument("paths", metavar="MANIFEST...", type=PATH, nargs=-1, required=True)
 @json_option
-def validate(path: Path, as_json: bool) -> None:
-    """Check a manifest without running anything. Exit 0 or 2."""
+def validate(paths: tuple[Path, ...], as_json: bool) -> None:
+    """Check manifests without running anything. Exit 0, or 2 where one is not valid."""
+    try:
+        found = [_validated(path, as_json) for path in paths]
+    except RegistryError as error:
+        console.fail(str(error), CertifyExit.HARNESS)
+    valid = all(item["valid"] for item in found)
+    if as_json and len(found) == 1:
+        console.emit({"schema": "gaugeblock.validate/1", **found[0]})
+    elif as_json:
+        manifests = [{"path": str(path), **item} for path, item in zip(paths, found, strict=True)]
+        console.emit({"schema": "gaugeblock.validate_all/1", "valid": valid, "manifests": manifests})
+    if not valid:
+        raise SystemExit(int(CertifyExit.USAGE))
+
+
+def _validated(path: Path, as_json: bool) -> dict[str, Any]:
+    """Check one manifest, and say what it holds or, on stderr, every problem."""
     try:
         found = manifest.load(path)
     except manifest.ManifestError as error:
-        if as_json:
-            problems = list(error.problems)
-            console.emit({"schema": "gaugeblock.validate/1", "valid": False, "problems": problems})
-        console.fail(str(error), CertifyExit.USAGE)
-    except RegistryError as error:
-        console.fail(str(error), CertifyExit.HARNESS)
-    checks = sum(len(model.checks) for model in found.models)
-    if as_json:
-        console.emit(
-            {
-                "schema": "gaugeblock.validate/1",
-                "valid": True,
-                "problems": [],
-                "name": found.name,
-                "sha256": found.sha256,
-                "models": [model.id for model in found.models],
-                "checks": checks,
-            }
-        )
-    else:
-        console.say(
-            f"{printable(path)}: valid: {len(found.models)} models, {checks} checks, sha256 {found.sha256}"
-        )
+        for line in str(error).splitlines():
+            console.log(line, level="error")
+        return {"valid": False, "problems": list(error.problems)}
+    models, checks = len(found.models), sum(len(model.checks) for model in found.models)
+    if not as_json:
+        counts = f"{plural(models, 'model')}, {plural(checks, 'check')}"
+        console.say(f"{printable(path)}: valid: {counts}, sha256 {found.sha256}")
+    return {
+        "valid": True,
+        "problems": [],
+        "name": found.name,
+        "sha256": found.sha256,
+        "models": [model.id for model in found.models],
+        "checks": checks,
+    }
 
 
 @click.command()
@@ -125,10 +133,10 @@ def _render_check(check: Mapping[str, Any], detail: str | None) -> list[str]:
     figures = ", ".join(_figure(check, name) for name in check["measurements"])
     reason = f" [{printable(check['reason'])}]" if check["reason"] else ""
     lines = [f"  {word} {printable(check['id'])}{reason}" + (f": {figures}" if figures else "")]
-    if check["outcome"] != "pass":
+    if check["outcome"] in ("fail", "error"):
         lines.append(f"          required: {printable(check['requirement'], None)}")
-        if detail:
-            lines.append(f"          {printable(detail, 1000)}")
+    if check["outcome"] != "pass" and detail:
+        lines.append(f"          {printable(detail, 1000)}")
     if waived:
         lines.append(
             f"          waived until {printable(check['waiver']['until'])} by "
@@ -187,17 +195,27 @@ def diff_command(first: Path, second: Path, as_json: bool) -> None:
     else:
         for change in found:
             mark = "worse  " if change.worse else "       "
-            console.say(
-                f"{mark}{printable(change.path)}: {printable(change.a, 80)} -> {printable(change.b, 80)}"
-            )
+            console.say(f"{mark}{printable(change.path)}: {_difference(change)}")
         worse = sum(change.worse for change in found)
-        console.say(f"{len(found)} changes, {worse} of them worse" if found else "equal")
+        console.say(f"{plural(len(found), 'change')}, {worse} of them worse" if found else "equal")
     raise SystemExit(int(CertifyExit.FAILED if found else CertifyExit.DONE))
+
+
+def _difference(change: diff.Change) -> str:
+    """Both sides of a change; what a report does not have is absent, which is not null."""
+    if change.item:
+        return f"only in {(change.only or '').upper()}"
+    sides = (("a", change.a), ("b", change.b))
+    shown = [
+        "absent" if change.only not in (None, side) else "null" if value is None else printable(value, 80)
+        for side, value in sides
+    ]
+    return " -> ".join(shown)
 
 
 @click.command("envelope")
 @click.argument("path", metavar="REPORT", type=PATH)
-@click.argument("files", metavar="MODEL_FILE...", type=PATH, nargs=-1)
+@click.argument("files", metavar="[MODEL_FILE]...", type=PATH, nargs=-1)
 @click.option("--models-root", type=PATH, help="Take the report's files from this folder.")
 @click.option("--model", "model_id", metavar="ID", help="Which model, where several have the same bytes.")
 @click.option("--out", type=PATH, help="Write the sidecars into this folder instead of beside the files.")
@@ -236,8 +254,11 @@ def envelope_command(
                 ],
             }
         )
-        return
     for item in written:
+        if item.warning:
+            console.log(item.warning, level="warning")
+        if as_json:
+            continue
         verdict = console.coloured(item.verdict)
         console.say(f"{printable(item.sidecar, None)}: {verdict}, sha256 {item.sha256}")
 
@@ -272,8 +293,9 @@ def replay_command(sidecar: Path, model: Path, threads: int | None, as_json: boo
         console.emit(result.document())
     else:
         console.say(f"{'holds' if result.holds else 'does not hold'}: {result.detail}")
-        console.say(f"  stated    {result.stated}")
-        console.say(f"  computed  {result.computed} (kernels {result.kernel_set})")
+        computed = f"{result.computed} (kernels {result.kernel_set})" if result.computed else "not computed"
+        console.say(f"  stated    {result.stated or 'no digest'}")
+        console.say(f"  computed  {computed}")
         console.say(f"  verdict of the receipt: {console.coloured(result.verdict)}")
     raise SystemExit(int(CertifyExit.DONE if result.holds else CertifyExit.FAILED))
 

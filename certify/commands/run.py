@@ -332,7 +332,10 @@ def _sidecars(document: Mapping[str, Any], made: Plan, options: Options) -> tupl
             lost = lost or isinstance(error, envelope.NotWritten)
             console.log(f"no sidecar: {error}", level="error" if lost else "warning")
             continue
-        lines += [f"sidecar: {printable(item.sidecar)} ({item.verdict})" for item in written]
+        for item in written:
+            lines.append(f"sidecar: {printable(item.sidecar)} ({item.verdict})")
+            if item.warning:
+                console.log(item.warning, level="warning")
     return lines, lost
 
 

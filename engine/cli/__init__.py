@@ -38,6 +38,12 @@ SUMMARIES = {
     "fetch": "Bring the model files of a manifest to this machine, by hash.",
     "doctor": "Check this installation and this machine.",
 }
+REMEDIES = {
+    "force": "To load it all the same, add --force-uncertified",
+    "require": "Measure it with `certify run`, or load it without --require",
+    "trust": "Check where it came from, then add --trust-envelope with that hash",
+}
+"""What to do about a refusal, in the words of the command line; see ``RefusedError.way``."""
 
 
 class Commands(click.Group):
@@ -100,7 +106,8 @@ def invoke(command: click.Command, args: Sequence[str] | None = None) -> int:
         CONSOLE.error("interrupted", "interrupted")
         return 130
     except RefusedError as error:
-        CONSOLE.error("refused", escape(str(error)), standing=error.standing.document())
+        remedy = f". {REMEDIES[error.way]}" if error.way else ""
+        CONSOLE.error("refused", escape(error.finding + remedy), standing=error.standing.document())
         return 5
     except EngineError as error:
         CONSOLE.error(type(error).__name__, escape(str(error)))

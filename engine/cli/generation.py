@@ -11,6 +11,7 @@ from engine.cli.options import Choosing
 from engine.generate import Piece
 from engine.model import Model
 from engine.session import Session
+from engine.text import plural
 
 
 @dataclass
@@ -40,7 +41,7 @@ class Result:
             "length": "the token limit (-n) ended it",
             "context": "the context (-c) is full",
         }
-        counts = f"{len(self.prompt)} prompt tokens, {len(self.tokens)} generated"
+        counts = f"{plural(len(self.prompt), 'prompt token')}, {len(self.tokens)} generated"
         return f"{counts}; {ends.get(self.finish or '', 'interrupted')}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,11 +51,11 @@ def logits(
     text = None if id_list is not None and prompt is None and file is None else read_prompt(prompt, file)
     if id_list is not None and text is not None:
         raise UsageError("give the prompt with --ids or as a text, not both")
+    given = numbers(id_list, "--ids") if id_list is not None else []
+    if positions not in ("all", "last"):
+        numbers(positions, "--positions")
     with loading.open() as model, loading.session(model) as session:
-        if text is None:
-            ids = numbers(id_list or "", "--ids")
-        else:
-            ids = model.tokenize(text, special=not no_special, bos=True)
+        ids = given if text is None else model.tokenize(text, special=not no_special, bos=True)
         wanted = choose(positions, len(ids))
         best = None if digest_only or as_json else BEST
         sha256 = evaluate(model, session, ids, wanted, npy=npy, best=best)
@@ -67,13 +68,10 @@ def logits(
 
 
 def numbers(text: str, option: str) -> list[int]:
-    """A comma-separated list of numbers."""
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise UsageError(
-            f"{option} takes numbers with commas between them, not '{printable(text)}'"
-        ) from None
+    """A comma-separated list of decimal numbers: digits alone, none of Python's other spellings."""
+    if not re.fullmatch(r" *[0-9]{1,10} *(, *[0-9]{1,10} *)*", text):
+        raise UsageError(f"{option} takes numbers with commas between them, not '{printable(text)}'")
+    return [int(part) for part in text.split(",")]
 
 
 def choose(positions: str, count: int) -> list[int]:

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from engine.serve.errors import ApiError, internal
 from engine.serve.events import Finished, Started, Text
-from engine.serve.log import log, log_exception
+from engine.serve.log import log_exception, note
 from engine.serve.scheduler import Ended, Failed, Job, Scheduler
 from engine.serve.shape import Shape
 
@@ -51,14 +51,13 @@ class Answer(Response):
             if response is not None:
                 await response(scope, receive, send)
             usage = self._shape.usage
-            log(
-                "answered",
+            note(
                 prompt_tokens=usage.prompt,
                 completion_tokens=usage.completion,
                 stream=self._stream,
             )
         except Gone:
-            log("left", stream=self._stream)
+            note("left", stream=self._stream)
         finally:
             watcher.cancel()
             self._scheduler.cancel(self._job)
@@ -114,6 +113,7 @@ class Answer(Response):
             await self._send_chunks(send, self._shape.closing())
             last = DONE
         except ApiError as error:
+            note("failed", code=error.code)
             last = b"event: error\n" + sse(error.body())
         await send({"type": "http.response.body", "body": last, "more_body": False})
 
@@ -137,6 +137,7 @@ def sse(document: dict[str, Any]) -> bytes:
 
 def error_response(error: ApiError) -> JSONResponse:
     """An error as an answer of its own."""
+    note(code=error.code)
     return JSONResponse(error.body(), status_code=error.status, headers=error.headers)
 
 

@@ -11,6 +11,7 @@ from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp
 
 from engine.errors import EngineError
 from engine.serve.answers import Answer, as_api_error, error_response
@@ -19,7 +20,7 @@ from engine.serve.chat import ChatShape
 from engine.serve.completions import CompletionShape
 from engine.serve.errors import ApiError
 from engine.serve.guard import LoopbackOnly
-from engine.serve.log import log
+from engine.serve.log import RequestLog, note
 from engine.serve.requests import (
     ChatRequest,
     CompletionRequest,
@@ -121,8 +122,8 @@ class Service:
         return lambda job: self._backend.run(plan, job)
 
 
-def build_app(service: Service) -> FastAPI:
-    """The ASGI application."""
+def build_app(service: Service) -> ASGIApp:
+    """The ASGI application, with its log around it."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     app.add_api_route("/health", service.health, methods=["GET"])
     app.add_api_route("/v1/models", service.models, methods=["GET"])
@@ -135,15 +136,14 @@ def build_app(service: Service) -> FastAPI:
     app.add_exception_handler(ClientDisconnect, _on_error)
     app.add_exception_handler(HTTPException, _on_http)
     app.add_exception_handler(Exception, _on_error)
-    return app
+    return RequestLog(app)
 
 
 async def _on_error(request: Request, error: Exception) -> Response:
     if isinstance(error, ClientDisconnect):
+        note("left")
         return Response(status_code=400)  # nobody reads it
-    refusal = as_api_error(error)
-    log("refused", method=request.method, path=request.url.path, status=refusal.status, code=refusal.code)
-    return error_response(refusal)
+    return error_response(as_api_error(error))
 
 
 async def _on_http(request: Request, error: Exception) -> Response:

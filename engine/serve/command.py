@@ -39,7 +39,7 @@ class ServeOptions:
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0: a free one.")
 @click.option("--alias", help="Name of the model for clients. [default: the file's name]")
 @click.option(
-    "--queue", type=click.IntRange(0, 4096), default=64, show_default=True, help="Requests that may wait."
+    "--queue", type=click.IntRange(1, 4096), default=64, show_default=True, help="Requests that may wait."
 )
 def serve(host: str, port: int, alias: str | None, queue: int, **rest: Any) -> int:
     """Serve a model on the loopback interface with an OpenAI-compatible API."""

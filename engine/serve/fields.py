@@ -16,6 +16,7 @@ from engine.serve.errors import ApiError, invalid, shorten
 CHAT = "chat"
 COMPLETIONS = "completions"
 BOTH = (CHAT, COMPLETIONS)
+ROUTES = {CHAT: "/v1/chat/completions", COMPLETIONS: "/v1/completions"}
 MAX_STOPS = 4
 MAX_STOP_CHARS = 1024
 MAX_TOP_LOGPROBS = 20
@@ -129,10 +130,13 @@ def one_of(*allowed: Any) -> Parse:
     return parse
 
 
-def unknown(param: str) -> ApiError:
-    """400 for a field on none of the three lists."""
+def unknown(param: str, surface: str | None = None) -> ApiError:
+    """400 for a field on none of the three lists; one of the other endpoint is said to be that."""
     name = shorten(param, 120).strip("'\"")
-    return ApiError(400, f"{name}: this field is not known here", code="unknown_field", param=name)
+    owners = {other for rows in LISTS.values() for row in rows if row.name == param for other in row.surfaces}
+    homes = " and ".join(ROUTES[other] for other in ROUTES if other in owners) if surface else ""
+    message = f"belongs to {homes}, not to {ROUTES[surface]}" if surface and homes else "is not known here"
+    return ApiError(400, f"{name}: this field {message}", code="unknown_field", param=name)
 
 
 def _wrong(param: str, wanted: str, value: Any) -> ApiError:
@@ -227,7 +231,7 @@ def parse(body: dict[str, Any], surface: str) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, value in body.items():
         if name not in rows:
-            raise unknown(name)
+            raise unknown(name, surface)
         if value is None:
             continue
         row, acts = rows[name]

@@ -9,9 +9,9 @@ from __future__ import annotations
 import ipaddress
 import re
 
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from engine.serve.answers import error_response
 from engine.serve.body import CLOSE, drain
 from engine.serve.errors import ApiError
 
@@ -60,5 +60,4 @@ class LoopbackOnly:
             await self.app(scope, receive, send)
             return
         await drain(receive, 64 * 1024, 1.0)
-        answer = JSONResponse(refusal.body(), status_code=refusal.status, headers=refusal.headers)
-        await answer(scope, receive, send)
+        await error_response(refusal)(scope, receive, send)

@@ -111,8 +111,10 @@ def _options(values: dict[str, Any], max_tokens: int | None, logprobs: int | Non
 
 
 def _messages(value: Any) -> list[dict[str, str]]:
-    if not isinstance(value, list) or not value:
-        raise invalid("messages", "must be a list of at least one message", "invalid_type")
+    if not isinstance(value, list):
+        raise invalid("messages", "must be a list of messages", "invalid_type")
+    if not value:
+        raise invalid("messages", "must hold at least one message")
     return [_message(item, f"messages[{index}]") for index, item in enumerate(value)]
 
 
@@ -155,8 +157,10 @@ def _part(value: Any, where: str) -> str:
 def _prompts(value: Any) -> list[Prompt]:
     if isinstance(value, str):
         return [value]
-    if not isinstance(value, list) or not value:
+    if not isinstance(value, list):
         raise invalid("prompt", "must be a string, a list of token ids, or a list of those", "invalid_type")
+    if not value:
+        raise invalid("prompt", "must not be an empty list")
     if all(_is_id(item) for item in value):
         return [value]
     if len(value) > fields.MAX_PROMPTS:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 import socket
 import sys
@@ -20,6 +21,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from engine.serve.errors import ApiError
+from engine.serve.log import log
 from engine.serve.scheduler import Scheduler
 
 HEADER_SECONDS = 30.0
@@ -27,6 +29,7 @@ DRAIN_SECONDS = 30.0
 FAREWELL_SECONDS = 2.0
 MAX_CONNECTIONS = 512
 MAX_HEADER_BYTES = 32 * 1024
+_HEAD_END = re.compile(rb"\n\r?\n")
 
 
 class Protocol(H11Protocol):
@@ -41,6 +44,13 @@ class Protocol(H11Protocol):
             transport.close()
 
     def data_received(self, data: bytes) -> None:
+        if (
+            self.conn.their_state is h11.IDLE
+            and _head_bytes(self.conn.trailing_data[0] + data) > MAX_HEADER_BYTES
+        ):
+            # h11 itself minds the limit only while the end of the headers has not arrived.
+            self.send_400_response(f"the headers exceed {MAX_HEADER_BYTES} bytes")
+            return
         super().data_received(data)
         if self.conn.their_state is h11.IDLE and self.conn.our_state is h11.IDLE:
             self._await_request()
@@ -62,6 +72,7 @@ class Protocol(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """The same shape as every other error."""
+        log("refused", status=400, code="invalid_http")
         body = json.dumps(ApiError(400, msg, code="invalid_http").body()).encode("ascii")
         headers = [
             ("Content-Type", "application/json"),
@@ -76,6 +87,12 @@ class Protocol(H11Protocol):
             ):
                 self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
+
+
+def _head_bytes(received: bytes) -> int:
+    """Length of the request line and headers at the start of what was received, as far as they have come."""
+    end = _HEAD_END.search(received)
+    return len(received) if end is None else end.end()
 
 
 class Server(uvicorn.Server):

@@ -329,7 +329,7 @@ static GB_NOINLINE engine_status top(const float *values, int32_t vocab, int32_t
         return gb_fail(err, errlen, ENGINE_EINVAL, "the %ld best of %ld tokens cannot be given", (long)n, (long)vocab);
     if (n == 0)
         return ENGINE_OK;
-    uint32_t *key = malloc((size_t)vocab * sizeof *key);
+    uint32_t *key = calloc((size_t)vocab, sizeof *key);
     ranked *best = malloc((size_t)n * sizeof *best);
     if (key == NULL || best == NULL) {
         free(key);

@@ -149,6 +149,18 @@ def test_an_existing_sidecar_is_replaced_only_by_force_and_then_named(model: Pat
     assert json.loads(first.sidecar.read_bytes())["supersedes"] == first.sha256
 
 
+def test_a_certified_receipt_does_not_give_way_to_a_lesser_one_in_silence(model: Path) -> None:
+    skipped = {"fidelity": Outcome("skip", "not_selected")}
+    assert envelope.write(build(), [model])[0].warning is None
+    warning = envelope.write(build(outcomes=skipped), [model], force=True)[0].warning
+    assert warning is not None
+    assert "the receipt that was replaced said certified, this one says experimental" in warning
+    assert envelope.write(build(outcomes=skipped), [model], force=True)[0].warning is None
+    assert envelope.write(build(), [model], force=True)[0].warning is None
+    envelope.sidecar_of(model).write_text("{}")
+    assert envelope.write(build(outcomes=skipped), [model], force=True)[0].warning is None
+
+
 def test_out_collects_sidecars_and_two_for_one_name_are_refused(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     written = envelope.write(build(), [model], out=out)

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 import yaml
 
-from certify import report, schemas
+from certify import diff, report, schemas
+from certify.commands.records import _difference
 from certify.types import Outcome
 from engine import Model, logits_digest
 from engine.contracts import contracts
@@ -84,7 +85,7 @@ def test_validate_says_what_it_found(tmp_path: Path) -> None:
     path = manifest_of(tmp_path, yaml.safe_dump(GOOD))
     ran = certify("validate", path)
     assert (ran.code, ran.err) == (0, "")
-    assert "valid: 1 models, 1 checks, sha256 " in ran.out
+    assert "valid: 1 model, 1 check, sha256 " in ran.out
     assert certify("validate", path, "--json").document["valid"] is True
 
 
@@ -98,6 +99,38 @@ def test_validate_names_every_problem_and_ends_with_2(tmp_path: Path) -> None:
     ran = certify("--log-format", "json", "validate", path, "--json")
     assert len(ran.document["problems"]) == 2
     assert [json.loads(line)["level"] for line in ran.err.splitlines()] == ["error", "error"]
+
+
+def test_validate_takes_several_manifests(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
+    good.write_text(yaml.safe_dump(GOOD))
+    bad.write_text(yaml.safe_dump(GOOD | {"mdels": 1}))
+    assert certify("validate", good, good).code == 0
+    ran = certify("validate", bad, good)
+    assert ran.code == 2
+    assert f"{good}: valid" in ran.out
+    assert "mdels" in ran.err
+    document = certify("validate", good, bad, "--json").document
+    assert document["valid"] is False
+    assert [item["valid"] for item in document["manifests"]] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["no-such-command"], "certify: error: No such command 'no-such-command'. (see certify --help)"),
+        (["validate"], "certify: error: Missing argument 'MANIFEST...'. (see certify validate --help)"),
+        (["show", "r.json", "--jason"], "(see certify show --help)"),
+        (["run", "m.yaml", "--queit"], "(see certify run --help)"),
+        ([], "certify: error: a command is missing (see certify --help)"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line_and_exit_2(arguments: list[str], text: str) -> None:
+    ran = certify(*arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert text in ran.err
+    assert ran.err.startswith("certify: error: ")
+    assert ran.err.count("\n") == 1
 
 
 def test_validate_of_nothing_ends_with_2(tmp_path: Path) -> None:
@@ -119,6 +152,10 @@ def test_show_is_readable_and_escapes(reports: Callable[..., Path]) -> None:
     assert "said \\x1b[31m[red]boo[/red]" in ran.out
     assert "variants: 1 pass, backend=cuda skip [no_device]" in ran.out
     assert "\x1b" not in ran.out
+    skipped = Outcome("skip", "not_selected", detail="left out by --check")
+    ran = certify("show", reports("s", outcomes={"fidelity": skipped}))
+    assert "skip    fidelity [not_selected]\n          left out by --check" in ran.out
+    assert "required: " not in ran.out
 
 
 def test_show_of_a_model_that_is_not_there_and_of_a_broken_report(reports: Callable[..., Path]) -> None:
@@ -151,7 +188,34 @@ def test_diff_names_what_changed_and_what_became_worse(reports: Callable[..., Pa
     document = certify("diff", b, a, "--json").document
     assert document["equal"] is False
     assert not any(change["worse"] for change in document["changes"])
-    assert {"path": "exit_code", "a": 1, "b": 0, "worse": False} in document["changes"]
+    exit_code = {"path": "exit_code", "a": 1, "b": 0, "worse": False, "only": None, "item": False}
+    assert exit_code in document["changes"]
+
+
+def test_diff_says_once_what_one_report_lacks_and_tells_null_from_absent() -> None:
+    def report_of(*models: dict[str, Any]) -> dict[str, Any]:
+        return {"body": {"models": list(models)}}
+
+    m = {"id": "m", "verdict": "certified", "checks": [{"id": "load", "outcome": "pass", "reason": None}]}
+    other = m | {"id": "n", "checks": [{"id": "load", "outcome": "pass", "note": None}]}
+    found = diff.changes(report_of(m), report_of(other))
+    assert [(item.path, item.only, item.item, item.worse) for item in found] == [
+        ("models[m]", "a", True, True),
+        ("models[n]", "b", True, False),
+    ]
+    assert [_difference(item) for item in found] == ["only in A", "only in B"]
+    less = m | {"checks": [{"id": "load", "outcome": "pass", "note": None}]}
+    found = diff.changes(report_of(m), report_of(less))
+    assert [(item.path, _difference(item)) for item in found] == [
+        ("models[m].checks[load].reason", "null -> absent"),
+        ("models[m].checks[load].note", "absent -> null"),
+    ]
+    for one, two in ((m, m | {"checks": []}), (m | {"checks": []}, m)):
+        assert [item.path for item in diff.changes(report_of(one), report_of(two))] == [
+            "models[m].checks[load]"
+        ]
+    empty = m | {"checks": [{"id": "load", "outcome": "pass", "reason": None, "thresholds": {}}]}
+    assert [_difference(item) for item in diff.changes(report_of(m), report_of(empty))] == ["absent -> {}"]
 
 
 def test_a_check_that_no_longer_runs_is_worse(reports: Callable[..., Path]) -> None:
@@ -177,6 +241,21 @@ def test_envelope_writes_sidecars_by_hash(reports: Callable[..., Path], tmp_path
     ran = certify("envelope", path, root / "m.gguf", "--out", tmp_path / "out")
     assert ran.code == 0
     assert (tmp_path / "out" / "m.gguf.envelope.json").read_bytes() == sidecar.read_bytes()
+
+
+def test_envelope_says_that_a_certified_receipt_gives_way(
+    reports: Callable[..., Path], tmp_path: Path
+) -> None:
+    (tmp_path / "m.gguf").write_bytes(records.DATA)
+    full = reports("r")
+    assert certify("envelope", full, tmp_path / "m.gguf").err == ""
+    lesser = reports("s", outcomes={"fidelity": Outcome("skip", "not_selected")})
+    for option in ([], ["--json"]):
+        certify("envelope", full, tmp_path / "m.gguf", "--force")
+        ran = certify("envelope", lesser, tmp_path / "m.gguf", "--force", *option)
+        assert ran.code == 0
+        assert ran.err.startswith("certify: warning: ")
+        assert "said certified, this one says experimental" in ran.err
 
 
 def test_envelope_refuses_other_bytes_and_nothing(reports: Callable[..., Path], tmp_path: Path) -> None:
@@ -287,6 +366,7 @@ def test_replay_on_other_bytes_under_another_contract_or_of_nothing(model: Path,
     ran = certify("replay", sidecar, other)
     assert ran.code == 1
     assert "the receipt is about sha256" in ran.out
+    assert "  computed  not computed\n" in ran.out
     body = json.loads(sidecar.read_bytes())["body"]
     body["contracts"]["numerics"] = "gb0"
     ran = certify("replay", sidecars.write(model, sidecars.envelope(body)), model)
@@ -307,7 +387,7 @@ def test_an_output_that_cannot_be_written_is_said_without_a_traceback(arguments:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 4
-    assert done.stderr == "error: the output cannot be written: No space left on device\n"
+    assert done.stderr == "certify: error: the output cannot be written: No space left on device\n"
 
 
 def test_characters_without_a_code_are_escaped(reports: Callable[..., Path]) -> None:

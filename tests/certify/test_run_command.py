@@ -323,6 +323,7 @@ def test_init_writes_a_manifest_that_validates_and_runs(tmp_path: Path, root: Pa
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 2
     assert "no.gguf: byte 0: not a GGUF" in done.stderr
+    assert done.stderr.count("no.gguf") == 1
 
 
 @pytest.mark.parametrize(

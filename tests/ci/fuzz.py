@@ -54,4 +54,4 @@ def fuzz(binary: Path, models: Path, scratch: Path, findings: Path, seconds: str
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    native.leave(main)

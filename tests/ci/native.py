@@ -6,8 +6,11 @@ Used by ``make sanitize`` and ``make fuzz``; objects are built once a call into 
 from __future__ import annotations
 
 import subprocess
+import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "engine" / "src"
@@ -22,6 +25,15 @@ BASE = [
     "-ffp-contract=off",
     f"-I{SOURCES}",
 ]
+
+
+def leave(main: Callable[[], int]) -> NoReturn:
+    """End the process with the result of ``main``; Ctrl-C is exit 130 without a trace."""
+    try:
+        code = main()
+    except KeyboardInterrupt:
+        code = 130
+    sys.exit(code)
 
 
 def compile_all(compiler: str, flags: list[str], files: list[Path], out: Path) -> list[Path]:

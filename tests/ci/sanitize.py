@@ -21,7 +21,6 @@ FLAGS = [
     "-fsanitize=address,undefined",
     "-fno-sanitize-recover=all",
     "-fno-omit-frame-pointer",
-    "-Wno-error",
 ]
 ENVIRONMENT = {
     "ASAN_OPTIONS": "detect_leaks=1:allocator_may_return_null=1",
@@ -59,4 +58,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    native.leave(main)

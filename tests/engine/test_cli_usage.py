@@ -68,6 +68,11 @@ def test_every_command_has_help_and_refuses_an_unknown_option(name: str) -> None
         ["run", "-m", "x.gguf", "-p", "a", "--logprobs", "2"],
         ["chat", "-m", "x.gguf", "--json"],
         ["logits", "-m", "x.gguf", "-p", "a", "--ids", "1"],
+        ["logits", "-m", "x.gguf", "--ids", "1_0"],
+        ["logits", "-m", "x.gguf", "--ids", "1,,2"],
+        ["logits", "-m", "x.gguf", "--ids", "\u0661"],
+        ["logits", "-m", "x.gguf", "--ids", "1", "--positions", "0_0"],
+        ["serve", "-m", "x.gguf", "--queue", "0"],
         ["fetch"],
     ],
     ids=" ".join,
@@ -121,7 +126,7 @@ def test_errors_name_the_file_and_the_reason(tmp_path: Path) -> None:
     (tmp_path / "bad.gguf").write_bytes(b"GGUF\x03\0\0\0")
     result = gaugeblock("run", "-m", tmp_path / "bad.gguf", "-p", "x")
     assert result.returncode == 1
-    assert "byte" in result.stderr
+    assert f"error: {tmp_path}/bad.gguf: byte" in result.stderr
     assert gaugeblock("run", "-m", tmp_path / "absent", "-p", "x").returncode == 1
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)

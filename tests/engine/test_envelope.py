@@ -180,7 +180,8 @@ def test_a_measured_failure_is_refused_with_check_figure_and_override(model: Pat
         ask(model)
     text = str(caught.value)
     assert "check 'fidelity' failed: kld_mean_nats 0.31 > 0.01 (kld_mean_nats_max)" in text
-    assert "--force-uncertified" in text
+    assert "pass policy=Policy(force=True)" in text
+    assert "--force-uncertified" not in text
     assert caught.value.standing.state == "outside-envelope"
     assert caught.value.standing.failed == ("fidelity",)
 

@@ -105,7 +105,8 @@ def test_a_measured_failure_ends_with_5_before_weights_are_read(model: Path) -> 
     ran = run(model)
     assert ran.code == 5
     assert "check 'fidelity' failed: kld_mean_nats 0.31 > 0.01" in ran.err
-    assert "--force-uncertified" in ran.err
+    assert "add --force-uncertified" in ran.err
+    assert "Policy(" not in ran.err
     assert "attn_q" not in ran.err
     assert ran.out == ""
     forced = run(model, "--force-uncertified")

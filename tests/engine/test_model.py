@@ -72,6 +72,36 @@ def test_tokenize_and_detokenize_round_trip(tiny_model: Tiny) -> None:
             header.detokenize([2**40])
 
 
+@pytest.mark.parametrize(
+    ("act", "name"),
+    [
+        (lambda h: h.tokenize(5), "text must be bytes"),
+        (lambda h: h.tokenize("a", literal=5), "literal must be a list"),
+        (lambda h: h.tokenize("a", literal=[(-1, 2)]), r"literal\[0\] is out of range: -1"),
+        (lambda h: h.tokenize("a", literal=[(0, 2**70)]), r"literal\[0\] is out of range"),
+        (lambda h: h.tokenize("a", literal=[(0, 1), (0.5, 2)]), r"literal\[1\] must be an integer"),
+        (lambda h: h.tokenize("a", literal=[(1,)]), r"literal\[0\] must be a pair"),
+        (lambda h: h.tokenize("a", literal=[3]), r"literal\[0\] must be a list"),
+        (lambda h: h.detokenize(5), "ids must be a list"),
+        (lambda h: h.detokenize(["a"]), "token id must be an integer"),
+        (lambda h: h.detokenize([None]), "token id must be an integer"),
+    ],
+)
+def test_wrong_arguments_are_named(tiny_model: Tiny, act: Callable, name: str) -> None:
+    with Header.open(tiny_model(NAME)) as header, pytest.raises(UsageError, match=name):
+        act(header)
+
+
+def test_what_the_reader_refuses_has_the_files_name(tiny_model: Tiny, tmp_path: Path) -> None:
+    path = tmp_path / "cut\x1b.gguf"
+    for data in (b"no model at all, but long enough", tiny_model(NAME).read_bytes()[:2000]):
+        path.write_bytes(data)
+        with pytest.raises(FormatError) as caught:
+            Header.open(path)
+        assert str(caught.value).startswith(f"{tmp_path}/cut\\x1b.gguf: ")
+        assert str(caught.value).count(".gguf") == 1
+
+
 # ---- What may be opened --------------------------------------------------------------------------
 
 
@@ -182,7 +212,15 @@ def gate() -> dict:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"activations": "x"}, {"kv": "x"}, {"context_tokens": 0}, {"context_tokens": 2**31}]
+    "changes",
+    [
+        {"activations": "x"},
+        {"kv": "x"},
+        {"kv": ["f16"]},
+        {"context_tokens": 0},
+        {"context_tokens": 2**31},
+        {"context_tokens": "2048"},
+    ],
 )
 def test_configurations_are_checked(changes: dict) -> None:
     with pytest.raises(UsageError):

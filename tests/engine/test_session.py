@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from engine.errors import CancelledError, ContextOverflow, UsageError
+from engine.generate import Sampling
 from engine.model import Model, RuntimeConfig
 from engine.session import Entry, Session
 
@@ -121,6 +122,27 @@ def test_a_foreign_or_damaged_state_is_refused(model: Model, session: Session) -
         (lambda s: s.fork(0, 3), UsageError),
         (lambda s: s.length(-1), UsageError),
         (lambda s: s.snapshot(3), UsageError),
+        (lambda s: s.snapshot("0"), UsageError),
+        (lambda s: s.eval(5), UsageError),
+        (lambda s: s.eval([1], seq=None), UsageError),
+        (lambda s: s.step(None), UsageError),
+        (lambda s: s.step([1]), UsageError),
+        (lambda s: s.step([Entry(1, 2, want=["logits"])]), UsageError),
+        (lambda s: s.step([Entry(1, 2, embedding=[0.0])]), UsageError),
+        (lambda s: s.step([Entry(1, 2, embedding=np.array("x"))]), UsageError),
+        (lambda s: s.step([Entry(1, 2.5)]), UsageError),
+        (lambda s: s.truncate(None), UsageError),
+        (lambda s: s.fork("0", 1), UsageError),
+        (lambda s: s.restore("state"), UsageError),
+        (lambda s: s.generate(7), UsageError),
+        (lambda s: s.generate([1], max_tokens="3"), UsageError),
+        (lambda s: s.generate([1], logprobs=1.5), UsageError),
+        (lambda s: s.generate([1], stop=[1]), UsageError),
+        (lambda s: s.generate([1], stop=3), UsageError),
+        (lambda s: s.generate([1], sampling=None), UsageError),
+        (lambda s: Sampling(temperature="hot"), UsageError),
+        (lambda s: Sampling(seed=1.5), UsageError),
+        (lambda s: Sampling(top_k=None), UsageError),
     ],
 )
 def test_misuse_is_refused_and_changes_nothing(session: Session, act: Callable, kind: type) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from engine.cli.console import CONSOLE
 from engine.serve import answers, body, server
 from tests.serve.fakes import HTTP, FakeBackend, Running, chat_body, read_all, request_bytes, serving, until
 
@@ -165,6 +166,9 @@ def test_an_endless_body_is_cut(shared: Running) -> None:
         b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n",
         b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
         b"GET / HTTP/1.1\r\nX: " + b"a" * 100_000,
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 100_000 + b"\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * server.MAX_HEADER_BYTES + b"\r\n\r\n",
+        b"GET /health?" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
     ],
 )
 def test_what_is_not_http_is_400(shared: Running, raw: bytes) -> None:
@@ -173,6 +177,61 @@ def test_what_is_not_http_is_400(shared: Running, raw: bytes) -> None:
         answer = read_all(client)
     assert answer.startswith(b"HTTP/1.1 400")
     assert json.loads(answer.split(b"\r\n\r\n")[1])["error"]["code"] == "invalid_http"
+
+
+def test_headers_up_to_the_limit_are_taken(shared: Running) -> None:
+    start = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX: "
+    fill = b"a" * (server.MAX_HEADER_BYTES - len(start) - 4)
+    for size, status in ((0, b"200"), (1, b"400")):
+        with shared.connect() as client:
+            client.sendall(start + fill + b"a" * size + b"\r\n\r\n")
+            assert read_all(client).startswith(b"HTTP/1.1 " + status)
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_every_request_but_a_health_check_has_one_line(
+    form: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CONSOLE, "log_format", form)
+    with serving(FakeBackend()) as running:
+        answers_ = [
+            post(running, json=chat_body()),
+            HTTP.get(running.url + "/v1/models"),
+            HTTP.get(running.url + "/health"),
+            HTTP.get(running.url + "/health", headers={"Host": "evil.example"}),
+            HTTP.get(running.url + "/v1/models", headers={"Origin": "null"}),
+            HTTP.get(running.url + "/no%20status=200"),
+            HTTP.get(running.url + CHAT),
+            post(running, json={"messages": []}),
+            post(running, json=chat_body(stream=True)),
+        ]
+        with running.connect() as client:
+            client.sendall(b"nonsense\r\n\r\n")
+            read_all(client)
+    lines = [line for line in capsys.readouterr().err.splitlines() if "time" in line]
+    del answers_[2]
+    assert len(lines) == len(answers_) + 1
+    for line, answer in zip(lines, answers_, strict=False):
+        assert answer.headers["x-request-id"] in line
+        assert f"{answer.status_code}" in line
+        assert "duration_ms" in line
+    if form == "json":
+        found = [json.loads(line) for line in lines]
+        assert [(entry["event"], entry["status"], entry.get("code")) for entry in found] == [
+            ("answered", 200, None),
+            ("answered", 200, None),
+            ("refused", 403, "forbidden_host"),
+            ("refused", 403, "forbidden_origin"),
+            ("refused", 404, "unknown_route"),
+            ("refused", 405, "method_not_allowed"),
+            ("refused", 400, "invalid_value"),
+            ("answered", 200, None),
+            ("refused", 400, "invalid_http"),
+        ]
+        assert found[4]["path"] == "/no%20status=200"
+        assert found[0]["completion_tokens"] == 3
+    else:
+        assert lines[2].startswith("gaugeblock: refused time=20")
 
 
 def test_a_client_that_sends_no_request_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,9 +336,15 @@ def test_an_error_before_the_headers_has_a_status(capsys: pytest.CaptureFixture[
             assert code(response) == (500, "internal_error")
             assert "secret" not in response.text
         assert HTTP.get(running.url + "/health").json()["failed"] == 2
+    log = capsys.readouterr().err
+    assert log.count("gaugeblock: failed time=") == 2
+    assert "a secret of the log" in log
+    assert f" request={response.headers['x-request-id']}\n" in log
 
 
-def test_an_error_after_the_headers_ends_the_stream_with_its_event() -> None:
+def test_an_error_after_the_headers_ends_the_stream_with_its_event(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with serving(FakeBackend(fail_at=2)) as running:
         text = post(running, json=chat_body(stream=True)).text
         events = text.split("\n\n")
@@ -291,6 +356,8 @@ def test_an_error_after_the_headers_ends_the_stream_with_its_event() -> None:
         assert "t1 " in text
         assert "secret" not in text
         assert code(post(running, json=chat_body())) == (500, "internal_error")
+    ends = [line for line in capsys.readouterr().err.splitlines() if line.startswith("gaugeblock: failed")]
+    assert ["status=200" in line for line in ends] == [True, False]
 
 
 def test_a_stream_that_waits_is_kept_alive(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,8 +42,13 @@ def test_other_fields_are_named(surface: str, name: str) -> None:
 
 
 def test_endpoints_do_not_share_each_others_fields() -> None:
-    assert refusal({"prompt": "x"}, fields.CHAT).code == "unknown_field"
-    assert refusal({"messages": []}, fields.COMPLETIONS).code == "unknown_field"
+    error = refusal({"prompt": "x"}, fields.CHAT)
+    assert error.code == "unknown_field"
+    assert error.message == "prompt: this field belongs to /v1/completions, not to /v1/chat/completions"
+    error = refusal({"messages": []}, fields.COMPLETIONS)
+    assert error.code == "unknown_field"
+    assert error.message == "messages: this field belongs to /v1/chat/completions, not to /v1/completions"
+    assert refusal({"mesages": []}, fields.CHAT).message == "mesages: this field is not known here"
 
 
 @pytest.mark.parametrize(

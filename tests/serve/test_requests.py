@@ -82,6 +82,16 @@ def test_bad_messages_are_named(messages: Any, param: str) -> None:
     assert chat_param({"messages": messages}) == param
 
 
+def test_an_empty_list_is_a_wrong_value_and_not_a_wrong_type() -> None:
+    for parse, name in ((chat_request, "messages"), (completion_request, "prompt")):
+        with pytest.raises(ApiError) as caught:
+            parse({name: []})
+        assert (caught.value.code, caught.value.param) == ("invalid_value", name)
+        with pytest.raises(ApiError) as caught:
+            parse({name: 5})
+        assert (caught.value.code, caught.value.param) == ("invalid_type", name)
+
+
 def test_fields_that_need_each_other() -> None:
     assert chat_param({"messages": [USER], "top_logprobs": 3}) == "top_logprobs"
     assert chat_param({"messages": [USER], "stream_options": {"include_usage": True}}) == "stream_options"
