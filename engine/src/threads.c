@@ -20,8 +20,9 @@
 #include <string.h>
 
 enum {
-    SPINS = 2000,  /* looks at the word before a worker sleeps: some tens of microseconds */
-    YIELDS = 50,   /* then the caller offers its processor so often before it sleeps */
+    SPINS = 300,   /* looks at the word, some microseconds, before the processor is offered to others */
+    YIELDS = 40,   /* so often, with some looks between, before the thread sleeps */
+    LOOKS = 40,
     WORKER_STACK_BYTES = 2 << 20,
 };
 
@@ -101,15 +102,37 @@ static uint64_t job_of(uint64_t word)
     return word >> JOB_SHIFT;
 }
 
+static int is_new(threads *pool, uint64_t seen)
+{
+    return job_of(atomic_load(&pool->word)) != seen;
+}
+
+static int is_empty(threads *pool, uint64_t unused)
+{
+    (void)unused;
+    return (atomic_load(&pool->word) & INSIDE) == 0;
+}
+
+/* Look for a while; 0 where it is time to sleep. Whoever waits longer than a gap between two jobs
+ * yields between looks: the thread that it waits for may need this very processor. */
+static inline int spin_until(int (*come)(threads *, uint64_t), threads *pool, uint64_t seen)
+{
+    for (int i = 0; i < SPINS + YIELDS * LOOKS; i++) {
+        if (come(pool, seen))
+            return 1;
+        if (i >= SPINS && (i - SPINS) % LOOKS == 0)
+            sched_yield();
+        else
+            relax();
+    }
+    return 0;
+}
+
 /* Wait for a job other than number seen, and return its number. */
 static uint64_t await_job(threads *pool, uint64_t seen)
 {
-    for (int i = 0; i < SPINS; i++) {
-        uint64_t now = job_of(atomic_load(&pool->word));
-        if (now != seen)
-            return now;
-        relax();
-    }
+    if (spin_until(is_new, pool, seen))
+        return job_of(atomic_load(&pool->word));
     pthread_mutex_lock(&pool->lock);
     atomic_fetch_add(&pool->sleeping, 1);
     while (job_of(atomic_load(&pool->word)) == seen)
@@ -170,28 +193,15 @@ static void publish(threads *pool)
     }
 }
 
-static int is_empty(threads *pool)
-{
-    return (atomic_load(&pool->word) & INSIDE) == 0;
-}
-
 /* Let nobody else in, and wait for those inside. */
 static void await_workers(threads *pool)
 {
     atomic_fetch_and(&pool->word, ~(unsigned long long)OPEN);
-    for (int i = 0; i < SPINS; i++) {
-        if (is_empty(pool))
-            return;
-        relax();
-    }
-    for (int i = 0; i < YIELDS; i++) {
-        if (is_empty(pool))
-            return;
-        sched_yield();
-    }
+    if (spin_until(is_empty, pool, 0))
+        return;
     pthread_mutex_lock(&pool->lock);
     atomic_store(&pool->caller_sleeps, 1);
-    while (!is_empty(pool))
+    while (!is_empty(pool, 0))
         pthread_cond_wait(&pool->done, &pool->lock);
     atomic_store(&pool->caller_sleeps, 0);
     pthread_mutex_unlock(&pool->lock);
