@@ -637,14 +637,16 @@ def build() -> Build:
 def measure_read(size: int, threads: int, repetitions: int) -> float:
     """Bytes per second that a plain loop reads from memory; ``size`` is a multiple of 4096."""
     out = ffi.new("double *")
-    _call(lib.engine_measure_read, size, _int32(threads, "threads"), _int32(repetitions, "repetitions"), out)
+    _call(
+        lib.engine_measure_read, size, integer(threads, "threads"), integer(repetitions, "repetitions"), out
+    )
     return float(out[0])
 
 
 def measure_dot(threads: int, repetitions: int) -> tuple[float, str]:
     """int8 products per second in registers, and the instruction that makes them."""
     out, name = ffi.new("double *"), ffi.new("const char **")
-    _call(lib.engine_measure_dot, _int32(threads, "threads"), _int32(repetitions, "repetitions"), out, name)
+    _call(lib.engine_measure_dot, integer(threads, "threads"), integer(repetitions, "repetitions"), out, name)
     return float(out[0]), _c_text(name[0])
 
 
