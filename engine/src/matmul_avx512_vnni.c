@@ -1,6 +1,6 @@
 /* matmul_avx512_vnni.c: matmul_tile.h in AVX-512 with VNNI, whose vpdpbusd multiplies unsigned codes
  * by signed activations and adds four products to an int32, exactly. */
-#include "kernels.h"
+#include "panels.h"
 #if defined(__x86_64__)
 #include <immintrin.h>
 #include <stdint.h>
@@ -25,8 +25,8 @@
 MI void mi_dot(mi acc[], const mi w[4], const int32_t *q, int nt, int bits)
 {
     (void)bits;
-    _Pragma("GCC unroll 16") for (int v = 0; v < 4; v++)
-        _Pragma("GCC unroll 16") for (int t = 0; t < nt; t++)
+    GB_UNROLL for (int v = 0; v < 4; v++)
+        GB_UNROLL for (int t = 0; t < nt; t++)
             __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(acc[t]) : "v"(w[v]), "m"(q[v * nt + t]));
 }
 

@@ -11,7 +11,6 @@
 #include "panels.h"
 
 #define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 16")
 #define ROLLED _Pragma("GCC unroll 1")
 
 enum {
@@ -47,7 +46,7 @@ INLINE mi codes(const uint8_t *planes, int v, gb_panel_type f)
 /* The codes of vectors v … v+3 as mi_dot wants them. */
 INLINE void four_codes(mi w[4], const uint8_t *planes, int v, gb_panel_type f)
 {
-    UNROLL for (int i = 0; i < 4; i++)
+    GB_UNROLL for (int i = 0; i < 4; i++)
         w[i] = f.low == 8 && SIGNED_CODES ? mi_xor(codes(planes, v + i, f), mi_set8(0x80)) : codes(planes, v + i, f);
 }
 
@@ -93,12 +92,12 @@ INLINE void add_half(mf acc[], const uint8_t *planes, act_block a, mf D, mf M, i
 {
     mi sum[16], low[16], w[4];
     int offset = f.low == 8 && SIGNED_CODES ? 0 : f.offset;
-    UNROLL for (int t = 0; t < nt; t++) {
+    GB_UNROLL for (int t = 0; t < nt; t++) {
         mi start = offset ? mi_start(a.minus[h + 1] + t, offset) : mi_zero();
         sum[t] = wide ? mi_zero() : start;
         low[t] = start;
     }
-    UNROLL for (int v = 0; v < 8; v += 4) {
+    GB_UNROLL for (int v = 0; v < 8; v += 4) {
         if (h == (v == 0))
             continue; /* not this half */
         four_codes(w, planes, v, f);
@@ -106,12 +105,12 @@ INLINE void add_half(mf acc[], const uint8_t *planes, act_block a, mf D, mf M, i
         if (wide)
             mi_dot(low, w, a.lo + v * nt, nt, f.low + f.high);
     }
-    UNROLL for (int t = 0; t < nt; t++) {
+    GB_UNROLL for (int t = 0; t < nt; t++) {
         mf value = mi_float(wide ? mi_add(mi_left32(sum[t], 7), low[t]) : sum[t]);
         acc[t] = mf_fma(mf_mul(D, mf_set(a.d + t)), value, acc[t]);
     }
     if (f.min) {
-        UNROLL for (int t = 0; t < nt; t++)
+        GB_UNROLL for (int t = 0; t < nt; t++)
             acc[t] = f.run == 1 ? mf_fma(M, mf_set(a.s[h + 1] + t), acc[t])
                                 : mf_nfma(M, mf_set(a.s[h + 1] + t), acc[t]);
     }
@@ -127,14 +126,14 @@ INLINE void add_block(mf acc[], const uint8_t *block, const uint8_t *acts, mf d,
         add_half(acc, planes, a, factor(d, scales, 0, f), f.min ? minimum(m, scales, 0, f) : d, -1, nt, wide, f);
         return;
     }
-    UNROLL for (int h = 0; h < 2; h++)
+    GB_UNROLL for (int h = 0; h < 2; h++)
         add_half(acc, planes, a, factor(d, scales, h, f), f.min ? minimum(m, scales, h, f) : d, h, nt, wide, f);
 }
 
 /* A segment is complete: out is [nt][16]. */
 INLINE void finish_segment(const mf acc[], float *out, int part, int nt, int first)
 {
-    UNROLL for (int t = 0; t < nt; t++) {
+    GB_UNROLL for (int t = 0; t < nt; t++) {
         float *o = out + GB_PANEL_ROWS * t + LANES * part;
         mf_store(o, first ? acc[t] : mf_add(mf_load(o), acc[t]));
     }
@@ -148,24 +147,24 @@ INLINE void tile(const uint8_t *panel, const uint8_t *acts, int64_t blocks, floa
     for (int64_t first = 0; first < blocks; first += RUN) {
         int count = (int)(blocks - first < RUN ? blocks - first : RUN);
         mf acc[PARTS][16], d[PARTS], m[PARTS];
-        UNROLL for (int p = 0; p < parts; p++)
-            UNROLL for (int t = 0; t < nt; t++)
+        GB_UNROLL for (int p = 0; p < parts; p++)
+            GB_UNROLL for (int t = 0; t < nt; t++)
                 acc[p][t] = mf_zero();
         for (int b = 0; b < count; b += f.run) {
-            UNROLL for (int p = 0; p < parts; p++) {
+            GB_UNROLL for (int p = 0; p < parts; p++) {
                 d[p] = mf_load_f16(panel + 2 * LANES * (part + p));
                 m[p] = f.min ? mf_load_f16(panel + 32 + 2 * LANES * (part + p)) : d[p];
             }
             panel += gb_panel_header_bytes(f);
             ROLLED for (int i = 0; i < f.run; i++, panel += bytes, acts += step) {
                 if (nt <= 4 && part == 0)
-                    UNROLL for (int j = 0; j < bytes + 32; j += 64)
+                    GB_UNROLL for (int j = 0; j < bytes + 32; j += 64)
                         __builtin_prefetch(panel + AHEAD + j, 0, 3);
-                UNROLL for (int p = 0; p < parts; p++)
+                GB_UNROLL for (int p = 0; p < parts; p++)
                     add_block(acc[p], panel, acts, d[p], m[p], part + p, nt, wide, f);
             }
         }
-        UNROLL for (int p = 0; p < parts; p++)
+        GB_UNROLL for (int p = 0; p < parts; p++)
             finish_segment(acc[p], out, part + p, nt, first == 0);
     }
 }
@@ -178,7 +177,7 @@ typedef void (*tile_fn)(const uint8_t *panel, const uint8_t *acts, int64_t block
     { \
         const gb_panel_type f = {__VA_ARGS__}; \
         const int parts = nt == 1 ? PARTS : 1; \
-        UNROLL for (int part = 0; part < PARTS; part += parts) \
+        GB_UNROLL for (int part = 0; part < PARTS; part += parts) \
             tile(panel, acts, blocks, out, part, parts, nt, wide, f); \
     }
 
@@ -345,7 +344,7 @@ static int quantise_row(const float *x, gb_acts *a, int64_t row)
 /* acc[t] = fma(w, x[t], acc[t]) for one element of nt rows. */
 INLINE void add_element(mf acc[], mf w, const float *x, int64_t ldx, int nt)
 {
-    UNROLL for (int t = 0; t < nt; t++)
+    GB_UNROLL for (int t = 0; t < nt; t++)
         acc[t] = mf_fma(w, mf_set(x + t * ldx), acc[t]);
 }
 
@@ -358,7 +357,7 @@ INLINE void add_block_f32(mf acc[], const uint8_t *block, const float *x, int64_
         int h = f.halves == 2 ? v / 4 : 0;
         mf D = factor(d, scales, h, f), M = f.min ? minimum(m, scales, h, f) : d;
         mi c = codes(planes, v, f);
-        UNROLL for (int i = 0; i < 4; i++) {
+        GB_UNROLL for (int i = 0; i < 4; i++) {
             mf w = mf_mul(D, mi_float(mi_byte(c, i, f.offset)));
             if (f.min)
                 w = f.run == 1 ? mf_add(w, M) : mf_sub(w, M);
@@ -372,7 +371,7 @@ INLINE void tile_f32(const uint8_t *panel, const float *x, int64_t k, float *out
     mf acc[8];
     for (int64_t start = 0; start < k; start += GB_SEGMENT) {
         int count = (int)(k - start < GB_SEGMENT ? k - start : GB_SEGMENT) / GB_BLOCK;
-        UNROLL for (int t = 0; t < nt; t++)
+        GB_UNROLL for (int t = 0; t < nt; t++)
             acc[t] = mf_zero();
         for (int b = 0; b < count; b += f.run) {
             mf d = mf_load_f16(panel + 2 * LANES * part);
@@ -401,7 +400,7 @@ INLINE void tile_float(const uint8_t *panel, const float *x, int64_t k, float *o
     mf acc[8];
     for (int64_t start = 0; start < k; start += GB_SEGMENT) {
         int64_t end = k - start < GB_SEGMENT ? k : start + GB_SEGMENT;
-        UNROLL for (int t = 0; t < nt; t++)
+        GB_UNROLL for (int t = 0; t < nt; t++)
             acc[t] = mf_zero();
         for (int64_t i = start; i < end; i++, panel += bytes) {
             if (nt <= 4 && part == 0)

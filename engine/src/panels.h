@@ -10,6 +10,19 @@
 
 enum { GB_PANEL_ROWS = 16 };
 
+/* Loops over what lies in registers are unrolled whole, except under a sanitizer, whose checks of
+ * every step would take minutes to compile. */
+#if defined(__SANITIZE_ADDRESS__)
+#define GB_UNROLL
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define GB_UNROLL
+#endif
+#endif
+#if !defined(GB_UNROLL)
+#define GB_UNROLL _Pragma("GCC unroll 16")
+#endif
+
 /* Per quantised type: type, bits of a code in the low and in the high plane, offset (the stored code
  * less it is the integer that multiplies), blocks of 32 that share d, scales per block, minimum.
  *
