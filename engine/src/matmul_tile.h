@@ -5,7 +5,9 @@
  *   mi_dot(acc[], w[4], q, nt, bits): acc[t] += for four vectors of codes w[v] the dot products of
  *   each lane's four codes with the four int8 at q + v * nt + t; exact
  *   INT_GROUP, WIDE_GROUP: largest tiles, in rows of activations: 12, 8, 4 or 2
- *   TABLE(set): the function that fills a gb_kernels
+ *   INT_PAIR, WIDE_PAIR: sizes of tiles that take two panels at once, for sets with registers for them: they
+ *   broadcast activations with mi_broadcast() and multiply with mi_dp(), one vector of codes at a time
+ *   TABLE: the function that fills a gb_kernels
  * Everything that depends on a type is a constant after inlining. */
 #include "mathfn.h"
 #include "panels.h"
@@ -18,6 +20,11 @@ enum {
     PART_BYTES = 4 * LANES,
     RUN = GB_SEGMENT / GB_BLOCK,   /* blocks of a segment */
     AHEAD = 4096,                  /* bytes to prefetch ahead */
+#if defined(INT_PAIR)
+    PAIRED = 1,
+#else
+    PAIRED = 0,
+#endif
     CACHED_ACTS = 512 << 10,       /* bytes of activations that stay in a core's cache */
 };
 
@@ -87,6 +94,21 @@ INLINE act_block act_at(const uint8_t *acts, int nt, int wide)
                        {tail + 4 * nt, tail + 5 * nt, tail + 6 * nt}};
 }
 
+/* The integer sums of half h (-1: of the whole block) to acc. */
+INLINE void finish_half(mf acc[], const mi sum[], const mi low[], act_block a, mf D, mf M, int h, int nt, int wide,
+                        gb_panel_type f)
+{
+    GB_UNROLL for (int t = 0; t < nt; t++) {
+        mf value = mi_float(wide ? mi_add(mi_left32(sum[t], 7), low[t]) : sum[t]);
+        acc[t] = mf_fma(mf_mul(D, mf_set(a.d + t)), value, acc[t]);
+    }
+    if (f.min) {
+        GB_UNROLL for (int t = 0; t < nt; t++)
+            acc[t] = f.run == 1 ? mf_fma(M, mf_set(a.s[h + 1] + t), acc[t])
+                                : mf_nfma(M, mf_set(a.s[h + 1] + t), acc[t]);
+    }
+}
+
 /* Add a block's half h, or all of it (h = -1), to the sums. */
 INLINE void add_half(mf acc[], const uint8_t *planes, act_block a, mf D, mf M, int h, int nt, int wide, gb_panel_type f)
 {
@@ -105,15 +127,7 @@ INLINE void add_half(mf acc[], const uint8_t *planes, act_block a, mf D, mf M, i
         if (wide)
             mi_dot(low, w, a.lo + v * nt, nt, f.low + f.high);
     }
-    GB_UNROLL for (int t = 0; t < nt; t++) {
-        mf value = mi_float(wide ? mi_add(mi_left32(sum[t], 7), low[t]) : sum[t]);
-        acc[t] = mf_fma(mf_mul(D, mf_set(a.d + t)), value, acc[t]);
-    }
-    if (f.min) {
-        GB_UNROLL for (int t = 0; t < nt; t++)
-            acc[t] = f.run == 1 ? mf_fma(M, mf_set(a.s[h + 1] + t), acc[t])
-                                : mf_nfma(M, mf_set(a.s[h + 1] + t), acc[t]);
-    }
+    finish_half(acc, sum, low, a, D, M, h, nt, wide, f);
 }
 
 /* One block of a panel: part is its vector of rows. */
@@ -169,6 +183,92 @@ INLINE void tile(const uint8_t *panel, const uint8_t *acts, int64_t blocks, floa
     }
 }
 
+/* ---- Two panels at once ----------------------------------------------------------------------- */
+
+#if defined(INT_PAIR)
+/* add_half() for two panels: what is broadcast serves both. */
+INLINE void add_half_pair(mf acc[2][8], const uint8_t *const planes[2], act_block a, const mf D[2], const mf M[2],
+                          int h, int nt, int wide, gb_panel_type f)
+{
+    mi sum[2][8], low[2][8];
+    GB_UNROLL for (int t = 0; t < nt; t++) {
+        mi start = f.offset ? mi_start(a.minus[h + 1] + t, f.offset) : mi_zero();
+        sum[0][t] = sum[1][t] = wide ? mi_zero() : start;
+        low[0][t] = low[1][t] = start;
+    }
+    GB_UNROLL for (int v = 0; v < 8; v++) {
+        if (h == v / 4 || h < 0) {
+            mi w0 = codes(planes[0], v, f), w1 = codes(planes[1], v, f);
+            GB_UNROLL for (int t = 0; t < nt; t++) {
+                mi x = mi_broadcast(a.hi + v * nt + t);
+                sum[0][t] = mi_dp(sum[0][t], w0, x);
+                sum[1][t] = mi_dp(sum[1][t], w1, x);
+            }
+            GB_UNROLL for (int t = 0; wide && t < nt; t++) {
+                mi x = mi_broadcast(a.lo + v * nt + t);
+                low[0][t] = mi_dp(low[0][t], w0, x);
+                low[1][t] = mi_dp(low[1][t], w1, x);
+            }
+        }
+    }
+    GB_UNROLL for (int p = 0; p < 2; p++)
+        finish_half(acc[p], sum[p], low[p], a, D[p], M[p], h, nt, wide, f);
+}
+
+/* nt rows against two panels that follow each other; out is [2][nt][16]. */
+INLINE void tile_pair(const uint8_t *panel, uint64_t panel_bytes, const uint8_t *acts, int64_t blocks, float *out,
+                      int nt, int wide, gb_panel_type f)
+{
+    const int bytes = gb_panel_block_bytes(f), step = (wide ? 96 : 64) * nt;
+    for (int64_t first = 0; first < blocks; first += RUN) {
+        int count = (int)(blocks - first < RUN ? blocks - first : RUN);
+        mf acc[2][8], d[2], m[2];
+        GB_UNROLL for (int t = 0; t < nt; t++)
+            acc[0][t] = acc[1][t] = mf_zero();
+        for (int b = 0; b < count; b += f.run) {
+            GB_UNROLL for (int p = 0; p < 2; p++) {
+                d[p] = mf_load_f16(panel + (uint64_t)p * panel_bytes);
+                m[p] = f.min ? mf_load_f16(panel + (uint64_t)p * panel_bytes + 32) : d[p];
+            }
+            panel += gb_panel_header_bytes(f);
+            ROLLED for (int i = 0; i < f.run; i++, panel += bytes, acts += step) {
+                act_block a = act_at(acts, nt, wide);
+                const uint8_t *scales[2] = {panel, panel + panel_bytes};
+                const uint8_t *planes[2] = {panel + gb_panel_scale_bytes(f), scales[1] + gb_panel_scale_bytes(f)};
+                GB_UNROLL for (int h = 0; h < f.halves; h++) {
+                    mf D[2], M[2];
+                    GB_UNROLL for (int p = 0; p < 2; p++) {
+                        D[p] = factor(d[p], scales[p], h, f);
+                        M[p] = f.min ? minimum(m[p], scales[p], h, f) : D[p];
+                    }
+                    add_half_pair(acc, planes, a, D, M, f.halves == 1 ? -1 : h, nt, wide, f);
+                }
+            }
+        }
+        GB_UNROLL for (int p = 0; p < 2; p++)
+            finish_segment(acc[p], out + GB_PANEL_ROWS * nt * p, 0, nt, first == 0);
+    }
+}
+
+typedef void (*pair_fn)(const uint8_t *panel, uint64_t panel_bytes, const uint8_t *acts, int64_t blocks, float *out);
+
+#define PAIR(name, nt, wide, ...) \
+    static void name##_pair_##wide(const uint8_t *panel, uint64_t panel_bytes, const uint8_t *acts, int64_t blocks, \
+                                   float *out) \
+    { \
+        tile_pair(panel, panel_bytes, acts, blocks, out, nt, wide, (gb_panel_type){__VA_ARGS__}); \
+    }
+#define DEFINE_PAIRS(name, ...) PAIR(name, INT_PAIR, 0, __VA_ARGS__) PAIR(name, WIDE_PAIR, 1, __VA_ARGS__)
+#define PAIR_ROW(name, ...) {name##_pair_0, name##_pair_1},
+
+GB_PANEL_TYPES(DEFINE_PAIRS)
+
+static const pair_fn pair_rows[][2] = {GB_PANEL_TYPES(PAIR_ROW)}; /* as tile_rows, by wide */
+static const int32_t pair_sizes[2] = {INT_PAIR, WIDE_PAIR};
+#endif
+
+/* ---- All rows ------------------------------------------------------------------------------------ */
+
 typedef void (*tile_fn)(const uint8_t *panel, const uint8_t *acts, int64_t blocks, float *out);
 
 /* A single row takes all vectors of the panel in one pass; more rows take one vector at a time. */
@@ -184,11 +284,13 @@ typedef void (*tile_fn)(const uint8_t *panel, const uint8_t *acts, int64_t block
 #define TILES2(name, wide, ...) TILE(name, 1, wide, __VA_ARGS__) TILE(name, 2, wide, __VA_ARGS__)
 #define TILES4(name, wide, ...) TILES2(name, wide, __VA_ARGS__) TILE(name, 3, wide, __VA_ARGS__) \
     TILE(name, 4, wide, __VA_ARGS__)
+#define TILES6(name, wide, ...) TILES4(name, wide, __VA_ARGS__) TILE(name, 6, wide, __VA_ARGS__)
 #define TILES8(name, wide, ...) TILES4(name, wide, __VA_ARGS__) TILE(name, 6, wide, __VA_ARGS__) \
     TILE(name, 8, wide, __VA_ARGS__)
 #define TILES12(name, wide, ...) TILES8(name, wide, __VA_ARGS__) TILE(name, 12, wide, __VA_ARGS__)
 #define ROW2(name, wide) [1] = name##_##wide##_1, [2] = name##_##wide##_2
 #define ROW4(name, wide) ROW2(name, wide), [3] = name##_##wide##_3, [4] = name##_##wide##_4
+#define ROW6(name, wide) ROW4(name, wide), [6] = name##_##wide##_6
 #define ROW8(name, wide) ROW4(name, wide), [6] = name##_##wide##_6, [8] = name##_##wide##_8
 #define ROW12(name, wide) ROW8(name, wide), [12] = name##_##wide##_12
 #define GLUE2(a, b) a##b
@@ -234,13 +336,26 @@ static void panels_int(const gb_panels *w, int64_t p0, int64_t p1, const gb_acts
     run = run > x->group ? run : x->group;
     for (int64_t t0 = 0; t0 < x->n; t0 += run) {
         int64_t t1 = t0 + run < x->n ? t0 + run : x->n;
-        for (int64_t p = p0; p < p1; p++) {
-            for (int64_t t = t0; t < t1;) {
-                float sums[12 * GB_PANEL_ROWS] __attribute__((aligned(64)));
-                int32_t nt = gb_acts_group(x->n - t, x->group);
-                fn[nt](w->data + (uint64_t)p * w->panel_bytes, x->data + t * token_bytes, blocks, sums);
-                deliver(sums, nt, w, p, y + t * ldy, ldy);
-                t += nt;
+        for (int64_t p = p0, panels; p < p1; p += panels) {
+            panels = p + 1 < p1 && PAIRED ? 2 : 1;
+            for (int64_t t = t0, nt; t < t1; t += nt) {
+                nt = gb_acts_group(x->n - t, x->group);
+                const uint8_t *acts = x->data + t * token_bytes;
+#if defined(INT_PAIR)
+                if (panels == 2 && nt == pair_sizes[x->wide != 0]) {
+                    float sums[2 * 8 * GB_PANEL_ROWS] __attribute__((aligned(64)));
+                    pair_rows[row - tile_rows][x->wide != 0](w->data + (uint64_t)p * w->panel_bytes, w->panel_bytes,
+                                                             acts, blocks, sums);
+                    deliver(sums, nt, w, p, y + t * ldy, ldy);
+                    deliver(sums + GB_PANEL_ROWS * nt, nt, w, p + 1, y + t * ldy, ldy);
+                    continue;
+                }
+#endif
+                for (int64_t i = p; i < p + panels; i++) {
+                    float sums[12 * GB_PANEL_ROWS] __attribute__((aligned(64)));
+                    fn[nt](w->data + (uint64_t)i * w->panel_bytes, acts, blocks, sums);
+                    deliver(sums, nt, w, i, y + t * ldy, ldy);
+                }
             }
         }
     }
