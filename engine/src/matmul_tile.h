@@ -18,8 +18,9 @@
 enum {
     PARTS = GB_PANEL_ROWS / LANES, /* vectors that hold a value of each row */
     PART_BYTES = 4 * LANES,
-    RUN = GB_SEGMENT / GB_BLOCK,   /* blocks of a segment */
-    AHEAD = 4096,                  /* bytes to prefetch ahead */
+    SEGMENT_BLOCKS = GB_SEGMENT / GB_BLOCK,
+    FEW = 4,                       /* rows that are multiplied faster than memory gives weights */
+    AHEAD = 8192,                  /* bytes to prefetch ahead */
 #if defined(INT_PAIR)
     PAIRED = 1,
 #else
@@ -57,23 +58,38 @@ INLINE void four_codes(mi w[4], const uint8_t *planes, int v, gb_panel_type f)
         w[i] = f.low == 8 && SIGNED_CODES ? mi_xor(codes(planes, v + i, f), mi_set8(0x80)) : codes(planes, v + i, f);
 }
 
-/* D and M of half h of a block: d and m of its run times its scales, all exact. */
-INLINE mf factor(mf d, const uint8_t *scales, int h, gb_panel_type f)
+/* The parts of a segment of count blocks, at the lanes of one vector of rows. */
+typedef struct segment {
+    const uint8_t *d, *m, *scales, *planes;
+} segment;
+
+INLINE segment segment_at(const uint8_t *panel, int count, int part, gb_panel_type f)
 {
-    if (f.run == 1)
-        return d;
-    if (f.min && f.low == 2)
-        return mf_mul(d, mf_load_nibbles(scales + GB_PANEL_ROWS * h, 0));
-    return mf_mul(d, mf_load_s8(scales + GB_PANEL_ROWS * h));
+    const uint8_t *halves = panel + 2 * LANES * part;
+    return (segment){halves, halves + gb_panel_m(f, count), panel + gb_panel_scales(f, count) + LANES * part,
+                     panel + gb_panel_planes(f, count) + PART_BYTES * part};
 }
 
-INLINE mf minimum(mf m, const uint8_t *scales, int h, gb_panel_type f)
+/* D and M of half h of block i: d and m times the scales, all exact. M is D where there is none. */
+INLINE void factors(mf *D, mf *M, segment s, int i, int h, gb_panel_type f)
 {
-    if (f.run == 1)
-        return m;
-    if (f.low == 2)
-        return mf_mul(m, mf_load_nibbles(scales + GB_PANEL_ROWS * h, 4));
-    return mf_mul(m, mf_load_s8(scales + GB_PANEL_ROWS * (f.halves + h)));
+    const uint8_t *scales = s.scales + gb_panel_scale_bytes(f) * i + GB_PANEL_ROWS * h;
+    int own = f.share == 1 ? 2 * GB_PANEL_ROWS * i : 0;
+    mf d = mf_load_f16(s.d + own), m = f.min ? mf_load_f16(s.m + own) : d;
+    if (f.share != 1) {
+        m = !f.min ? m : f.low == 2 ? mf_mul(m, mf_load_nibbles(scales, 4))
+                                    : mf_mul(m, mf_load_s8(scales + GB_PANEL_ROWS * f.halves));
+        d = mf_mul(d, f.min && f.low == 2 ? mf_load_nibbles(scales, 0) : mf_load_s8(scales));
+    }
+    *D = d;
+    *M = f.min ? m : d;
+}
+
+/* Fetch what stands ahead of a segment's header, and of a block's planes: all of it, bit by bit. */
+INLINE void fetch_ahead(const uint8_t *p, int bytes)
+{
+    for (int i = 0; i < bytes; i += 64)
+        __builtin_prefetch(p + AHEAD + i, 0, 3);
 }
 
 /* ---- Quantised activations --------------------------------------------------------------------- */
@@ -104,7 +120,7 @@ INLINE void finish_half(mf acc[], const mi sum[], const mi low[], act_block a, m
     }
     if (f.min) {
         GB_UNROLL for (int t = 0; t < nt; t++)
-            acc[t] = f.run == 1 ? mf_fma(M, mf_set(a.s[h + 1] + t), acc[t])
+            acc[t] = f.share == 1 ? mf_fma(M, mf_set(a.s[h + 1] + t), acc[t])
                                 : mf_nfma(M, mf_set(a.s[h + 1] + t), acc[t]);
     }
 }
@@ -130,18 +146,15 @@ INLINE void add_half(mf acc[], const uint8_t *planes, act_block a, mf D, mf M, i
     finish_half(acc, sum, low, a, D, M, h, nt, wide, f);
 }
 
-/* One block of a panel: part is its vector of rows. */
-INLINE void add_block(mf acc[], const uint8_t *block, const uint8_t *acts, mf d, mf m, int part, int nt, int wide,
-                      gb_panel_type f)
+/* Block i of a segment. */
+INLINE void add_block(mf acc[], segment s, int i, const uint8_t *acts, int nt, int wide, gb_panel_type f)
 {
     act_block a = act_at(acts, nt, wide);
-    const uint8_t *scales = block + LANES * part, *planes = block + gb_panel_scale_bytes(f) + PART_BYTES * part;
-    if (f.halves == 1) {
-        add_half(acc, planes, a, factor(d, scales, 0, f), f.min ? minimum(m, scales, 0, f) : d, -1, nt, wide, f);
-        return;
+    GB_UNROLL for (int h = 0; h < f.halves; h++) {
+        mf D, M;
+        factors(&D, &M, s, i, h, f);
+        add_half(acc, s.planes + gb_panel_plane_bytes(f) * i, a, D, M, f.halves == 1 ? -1 : h, nt, wide, f);
     }
-    GB_UNROLL for (int h = 0; h < 2; h++)
-        add_half(acc, planes, a, factor(d, scales, h, f), f.min ? minimum(m, scales, h, f) : d, h, nt, wide, f);
 }
 
 /* A segment is complete: out is [nt][16]. */
@@ -157,29 +170,27 @@ INLINE void finish_segment(const mf acc[], float *out, int part, int nt, int fir
 INLINE void tile(const uint8_t *panel, const uint8_t *acts, int64_t blocks, float *out, int part, int parts, int nt,
                  int wide, gb_panel_type f)
 {
-    const int bytes = gb_panel_block_bytes(f), step = (wide ? 96 : 64) * nt;
-    for (int64_t first = 0; first < blocks; first += RUN) {
-        int count = (int)(blocks - first < RUN ? blocks - first : RUN);
-        mf acc[PARTS][16], d[PARTS], m[PARTS];
-        GB_UNROLL for (int p = 0; p < parts; p++)
+    const int step = (int)gb_acts_block_bytes(wide) * nt;
+    for (int64_t first = 0; first < blocks; first += SEGMENT_BLOCKS) {
+        int count = (int)(blocks - first < SEGMENT_BLOCKS ? blocks - first : SEGMENT_BLOCKS);
+        segment s[PARTS];
+        mf acc[PARTS][16];
+        GB_UNROLL for (int p = 0; p < parts; p++) {
+            s[p] = segment_at(panel, count, part + p, f);
             GB_UNROLL for (int t = 0; t < nt; t++)
                 acc[p][t] = mf_zero();
-        for (int b = 0; b < count; b += f.run) {
-            GB_UNROLL for (int p = 0; p < parts; p++) {
-                d[p] = mf_load_f16(panel + 2 * LANES * (part + p));
-                m[p] = f.min ? mf_load_f16(panel + 32 + 2 * LANES * (part + p)) : d[p];
-            }
-            panel += gb_panel_header_bytes(f);
-            ROLLED for (int i = 0; i < f.run; i++, panel += bytes, acts += step) {
-                if (nt <= 4 && part == 0)
-                    GB_UNROLL for (int j = 0; j < bytes + 32; j += 64)
-                        __builtin_prefetch(panel + AHEAD + j, 0, 3);
-                GB_UNROLL for (int p = 0; p < parts; p++)
-                    add_block(acc[p], panel, acts, d[p], m[p], part + p, nt, wide, f);
-            }
+        }
+        if (nt <= FEW && part == 0)
+            fetch_ahead(panel, gb_panel_planes(f, count));
+        ROLLED for (int i = 0; i < count; i++, acts += step) {
+            if (nt <= FEW && part == 0)
+                fetch_ahead(s[0].planes + gb_panel_plane_bytes(f) * i, gb_panel_plane_bytes(f));
+            GB_UNROLL for (int p = 0; p < parts; p++)
+                add_block(acc[p], s[p], i, acts, nt, wide, f);
         }
         GB_UNROLL for (int p = 0; p < parts; p++)
             finish_segment(acc[p], out, part + p, nt, first == 0);
+        panel += gb_panel_segment(f, count);
     }
 }
 
@@ -219,34 +230,27 @@ INLINE void add_half_pair(mf acc[2][8], const uint8_t *const planes[2], act_bloc
 INLINE void tile_pair(const uint8_t *panel, uint64_t panel_bytes, const uint8_t *acts, int64_t blocks, float *out,
                       int nt, int wide, gb_panel_type f)
 {
-    const int bytes = gb_panel_block_bytes(f), step = (wide ? 96 : 64) * nt;
-    for (int64_t first = 0; first < blocks; first += RUN) {
-        int count = (int)(blocks - first < RUN ? blocks - first : RUN);
-        mf acc[2][8], d[2], m[2];
+    const int step = (int)gb_acts_block_bytes(wide) * nt;
+    for (int64_t first = 0; first < blocks; first += SEGMENT_BLOCKS) {
+        int count = (int)(blocks - first < SEGMENT_BLOCKS ? blocks - first : SEGMENT_BLOCKS);
+        segment s[2] = {segment_at(panel, count, 0, f), segment_at(panel + panel_bytes, count, 0, f)};
+        mf acc[2][8];
         GB_UNROLL for (int t = 0; t < nt; t++)
             acc[0][t] = acc[1][t] = mf_zero();
-        for (int b = 0; b < count; b += f.run) {
-            GB_UNROLL for (int p = 0; p < 2; p++) {
-                d[p] = mf_load_f16(panel + (uint64_t)p * panel_bytes);
-                m[p] = f.min ? mf_load_f16(panel + (uint64_t)p * panel_bytes + 32) : d[p];
-            }
-            panel += gb_panel_header_bytes(f);
-            ROLLED for (int i = 0; i < f.run; i++, panel += bytes, acts += step) {
-                act_block a = act_at(acts, nt, wide);
-                const uint8_t *scales[2] = {panel, panel + panel_bytes};
-                const uint8_t *planes[2] = {panel + gb_panel_scale_bytes(f), scales[1] + gb_panel_scale_bytes(f)};
-                GB_UNROLL for (int h = 0; h < f.halves; h++) {
-                    mf D[2], M[2];
-                    GB_UNROLL for (int p = 0; p < 2; p++) {
-                        D[p] = factor(d[p], scales[p], h, f);
-                        M[p] = f.min ? minimum(m[p], scales[p], h, f) : D[p];
-                    }
-                    add_half_pair(acc, planes, a, D, M, f.halves == 1 ? -1 : h, nt, wide, f);
-                }
+        ROLLED for (int i = 0; i < count; i++, acts += step) {
+            act_block a = act_at(acts, nt, wide);
+            const uint8_t *planes[2] = {s[0].planes + gb_panel_plane_bytes(f) * i,
+                                        s[1].planes + gb_panel_plane_bytes(f) * i};
+            GB_UNROLL for (int h = 0; h < f.halves; h++) {
+                mf D[2], M[2];
+                GB_UNROLL for (int p = 0; p < 2; p++)
+                    factors(&D[p], &M[p], s[p], i, h, f);
+                add_half_pair(acc, planes, a, D, M, f.halves == 1 ? -1 : h, nt, wide, f);
             }
         }
         GB_UNROLL for (int p = 0; p < 2; p++)
             finish_segment(acc[p], out + GB_PANEL_ROWS * nt * p, 0, nt, first == 0);
+        panel += gb_panel_segment(f, count);
     }
 }
 
@@ -463,39 +467,35 @@ INLINE void add_element(mf acc[], mf w, const float *x, int64_t ldx, int nt)
         acc[t] = mf_fma(w, mf_set(x + t * ldx), acc[t]);
 }
 
-/* One block of a quantised panel, multiplied out. */
-INLINE void add_block_f32(mf acc[], const uint8_t *block, const float *x, int64_t ldx, mf d, mf m, int part, int nt,
-                          gb_panel_type f)
+/* Block i of a segment, multiplied out. */
+INLINE void add_block_f32(mf acc[], segment s, int i, const float *x, int64_t ldx, int nt, gb_panel_type f)
 {
-    const uint8_t *scales = block + LANES * part, *planes = block + gb_panel_scale_bytes(f) + PART_BYTES * part;
+    const uint8_t *planes = s.planes + gb_panel_plane_bytes(f) * i;
     for (int v = 0; v < 8; v++) {
-        int h = f.halves == 2 ? v / 4 : 0;
-        mf D = factor(d, scales, h, f), M = f.min ? minimum(m, scales, h, f) : d;
+        mf D, M;
+        factors(&D, &M, s, i, f.halves == 2 ? v / 4 : 0, f);
         mi c = codes(planes, v, f);
-        GB_UNROLL for (int i = 0; i < 4; i++) {
-            mf w = mf_mul(D, mi_float(mi_byte(c, i, f.offset)));
+        GB_UNROLL for (int j = 0; j < 4; j++) {
+            mf w = mf_mul(D, mi_float(mi_byte(c, j, f.offset)));
             if (f.min)
-                w = f.run == 1 ? mf_add(w, M) : mf_sub(w, M);
-            add_element(acc, w, x + 4 * v + i, ldx, nt);
+                w = f.share == 1 ? mf_add(w, M) : mf_sub(w, M);
+            add_element(acc, w, x + 4 * v + j, ldx, nt);
         }
     }
 }
 
 INLINE void tile_f32(const uint8_t *panel, const float *x, int64_t k, float *out, int part, int nt, gb_panel_type f)
 {
-    mf acc[8];
     for (int64_t start = 0; start < k; start += GB_SEGMENT) {
         int count = (int)(k - start < GB_SEGMENT ? k - start : GB_SEGMENT) / GB_BLOCK;
+        segment s = segment_at(panel, count, part, f);
+        mf acc[8];
         GB_UNROLL for (int t = 0; t < nt; t++)
             acc[t] = mf_zero();
-        for (int b = 0; b < count; b += f.run) {
-            mf d = mf_load_f16(panel + 2 * LANES * part);
-            mf m = f.min ? mf_load_f16(panel + 32 + 2 * LANES * part) : d;
-            panel += gb_panel_header_bytes(f);
-            ROLLED for (int i = 0; i < f.run; i++, panel += gb_panel_block_bytes(f))
-                add_block_f32(acc, panel, x + start + GB_BLOCK * (b + i), k, d, m, part, nt, f);
-        }
+        for (int i = 0; i < count; i++)
+            add_block_f32(acc, s, i, x + start + GB_BLOCK * i, k, nt, f);
         finish_segment(acc, out, part, nt, start == 0);
+        panel += gb_panel_segment(f, count);
     }
 }
 
