@@ -1,7 +1,7 @@
 /* matmul_avx2.c: matmul_tile.h in AVX2. vpmaddubsw multiplies unsigned codes by signed activations
  * and adds pairs to int16, which saturate: codes of 4 or 5 bits leave room for four such sums, of
  * 6 bits for two, of 8 (as magnitude and sign) for one. */
-#include "kernels.h"
+#include "panels.h"
 #if defined(__x86_64__)
 #include <immintrin.h>
 #include <stdint.h>
@@ -35,7 +35,7 @@ MI mi signed_pairs(mi w, const int32_t *q)
 MI void mi_dot(mi acc[], const mi w[4], const int32_t *q, int nt, int bits)
 {
     const mi one = _mm256_set1_epi16(1);
-    _Pragma("GCC unroll 16") for (int t = 0; t < nt; t++, q++) {
+    GB_UNROLL for (int t = 0; t < nt; t++, q++) {
         mi a, b;
         if (bits == 8) {
             a = _mm256_madd_epi16(signed_pairs(w[0], q), one);

@@ -1,6 +1,6 @@
 /* matmul_avx2_vnni.c: matmul_tile.h in AVX2 with AVX-VNNI: vpdpbusd as in matmul_avx512_vnni.c, on
  * vectors of 8 rows, for processors that have it without AVX-512. */
-#include "kernels.h"
+#include "panels.h"
 #if defined(__x86_64__)
 #include <immintrin.h>
 #include <stdint.h>
@@ -22,8 +22,8 @@
 MI void mi_dot(mi acc[], const mi w[4], const int32_t *q, int nt, int bits)
 {
     (void)bits;
-    _Pragma("GCC unroll 16") for (int v = 0; v < 4; v++)
-        _Pragma("GCC unroll 16") for (int t = 0; t < nt; t++)
+    GB_UNROLL for (int v = 0; v < 4; v++)
+        GB_UNROLL for (int t = 0; t < nt; t++)
             acc[t] = _mm256_dpbusd_avx_epi32(acc[t], w[v], _mm256_set1_epi32(q[v * nt + t]));
 }
 

@@ -1,6 +1,6 @@
 /* matmul_avx512_vnni.c: matmul_tile.h in AVX-512 with VNNI, whose vpdpbusd multiplies unsigned codes
  * by signed activations and adds four products to an int32, exactly. */
-#include "kernels.h"
+#include "panels.h"
 #if defined(__x86_64__)
 #include <immintrin.h>
 #include <stdint.h>
@@ -16,8 +16,10 @@
 #include "mi_avx512.h"
 
 #define SIGNED_CODES 0
-#define INT_GROUP 12
-#define WIDE_GROUP 8
+#define INT_GROUP 6
+#define WIDE_GROUP 4
+#define INT_PAIR 6
+#define WIDE_PAIR 4
 #define TABLE gb_matmul_avx512_vnni
 
 /* Tokens innermost, so that consecutive instructions do not wait for each other. The activations
@@ -25,9 +27,16 @@
 MI void mi_dot(mi acc[], const mi w[4], const int32_t *q, int nt, int bits)
 {
     (void)bits;
-    _Pragma("GCC unroll 16") for (int v = 0; v < 4; v++)
-        _Pragma("GCC unroll 16") for (int t = 0; t < nt; t++)
+    GB_UNROLL for (int v = 0; v < 4; v++)
+        GB_UNROLL for (int t = 0; t < nt; t++)
             __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(acc[t]) : "v"(w[v]), "m"(q[v * nt + t]));
+}
+
+MI mi mi_broadcast(const int32_t *q) { return _mm512_set1_epi32(*q); }
+MI mi mi_dp(mi acc, mi w, mi x)
+{
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(w), "v"(x));
+    return acc;
 }
 
 #include "matmul_tile.h"

@@ -1,6 +1,6 @@
 /* matmul_neon.c: matmul_tile.h in NEON as every AArch64 processor has it. Products of bytes are exact
  * in int16, and so is the sum of two, as |q| <= 127. */
-#include "kernels.h"
+#include "panels.h"
 #if defined(__aarch64__)
 #include <arm_neon.h>
 #include <stdint.h>
@@ -16,9 +16,9 @@
 MI void mi_dot(mi acc[], const mi w[4], const int32_t *q, int nt, int bits)
 {
     (void)bits;
-    _Pragma("GCC unroll 16") for (int v = 0; v < 4; v++) {
+    GB_UNROLL for (int v = 0; v < 4; v++) {
         int8x16_t c = vreinterpretq_s8_u8(w[v]);
-        _Pragma("GCC unroll 16") for (int t = 0; t < nt; t++) {
+        GB_UNROLL for (int t = 0; t < nt; t++) {
             int8x16_t x = vreinterpretq_s8_s32(vld1q_dup_s32(q + v * nt + t));
             int16x8_t low = vmull_s8(vget_low_s8(c), vget_low_s8(x)), high = vmull_high_s8(c, x);
             acc[t] = mi_u8(vpadalq_s16(mi_s32(acc[t]), vpaddq_s16(low, high)));

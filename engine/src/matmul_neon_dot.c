@@ -1,5 +1,5 @@
 /* matmul_neon_dot.c: matmul_tile.h in NEON with the dot product instructions of ARMv8.2. */
-#include "kernels.h"
+#include "panels.h"
 #if defined(GB_HAVE_NEON_DOT)
 #include <arm_neon.h>
 #include <stdint.h>
@@ -19,8 +19,8 @@
 MI void mi_dot(mi acc[], const mi w[4], const int32_t *q, int nt, int bits)
 {
     (void)bits;
-    _Pragma("GCC unroll 16") for (int v = 0; v < 4; v++)
-        _Pragma("GCC unroll 16") for (int t = 0; t < nt; t++)
+    GB_UNROLL for (int v = 0; v < 4; v++)
+        GB_UNROLL for (int t = 0; t < nt; t++)
             acc[t] = mi_u8(vdotq_s32(mi_s32(acc[t]), vreinterpretq_s8_u8(w[v]),
                                      vreinterpretq_s8_s32(vld1q_dup_s32(q + v * nt + t))));
 }

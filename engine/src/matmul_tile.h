@@ -5,20 +5,27 @@
  *   mi_dot(acc[], w[4], q, nt, bits): acc[t] += for four vectors of codes w[v] the dot products of
  *   each lane's four codes with the four int8 at q + v * nt + t; exact
  *   INT_GROUP, WIDE_GROUP: largest tiles, in rows of activations: 12, 8, 4 or 2
- *   TABLE(set): the function that fills a gb_kernels
+ *   INT_PAIR, WIDE_PAIR: sizes of tiles that take two panels at once, for sets with registers for them: they
+ *   broadcast activations with mi_broadcast() and multiply with mi_dp(), one vector of codes at a time
+ *   TABLE: the function that fills a gb_kernels
  * Everything that depends on a type is a constant after inlining. */
 #include "mathfn.h"
 #include "panels.h"
 
 #define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 16")
 #define ROLLED _Pragma("GCC unroll 1")
 
 enum {
     PARTS = GB_PANEL_ROWS / LANES, /* vectors that hold a value of each row */
     PART_BYTES = 4 * LANES,
-    RUN = GB_SEGMENT / GB_BLOCK,   /* blocks of a segment */
-    AHEAD = 4096,                  /* bytes to prefetch ahead */
+    SEGMENT_BLOCKS = GB_SEGMENT / GB_BLOCK,
+    FEW = 4,                       /* rows that are multiplied faster than memory gives weights */
+    AHEAD = 8192,                  /* bytes to prefetch ahead */
+#if defined(INT_PAIR)
+    PAIRED = 1,
+#else
+    PAIRED = 0,
+#endif
     CACHED_ACTS = 512 << 10,       /* bytes of activations that stay in a core's cache */
 };
 
@@ -47,27 +54,42 @@ INLINE mi codes(const uint8_t *planes, int v, gb_panel_type f)
 /* The codes of vectors v … v+3 as mi_dot wants them. */
 INLINE void four_codes(mi w[4], const uint8_t *planes, int v, gb_panel_type f)
 {
-    UNROLL for (int i = 0; i < 4; i++)
+    GB_UNROLL for (int i = 0; i < 4; i++)
         w[i] = f.low == 8 && SIGNED_CODES ? mi_xor(codes(planes, v + i, f), mi_set8(0x80)) : codes(planes, v + i, f);
 }
 
-/* D and M of half h of a block: d and m of its run times its scales, all exact. */
-INLINE mf factor(mf d, const uint8_t *scales, int h, gb_panel_type f)
+/* The parts of a segment of count blocks, at the lanes of one vector of rows. */
+typedef struct segment {
+    const uint8_t *d, *m, *scales, *planes;
+} segment;
+
+INLINE segment segment_at(const uint8_t *panel, int count, int part, gb_panel_type f)
 {
-    if (f.run == 1)
-        return d;
-    if (f.min && f.low == 2)
-        return mf_mul(d, mf_load_nibbles(scales + GB_PANEL_ROWS * h, 0));
-    return mf_mul(d, mf_load_s8(scales + GB_PANEL_ROWS * h));
+    const uint8_t *halves = panel + 2 * LANES * part;
+    return (segment){halves, halves + gb_panel_m(f, count), panel + gb_panel_scales(f, count) + LANES * part,
+                     panel + gb_panel_planes(f, count) + PART_BYTES * part};
 }
 
-INLINE mf minimum(mf m, const uint8_t *scales, int h, gb_panel_type f)
+/* D and M of half h of block i: d and m times the scales, all exact. M is D where there is none. */
+INLINE void factors(mf *D, mf *M, segment s, int i, int h, gb_panel_type f)
 {
-    if (f.run == 1)
-        return m;
-    if (f.low == 2)
-        return mf_mul(m, mf_load_nibbles(scales + GB_PANEL_ROWS * h, 4));
-    return mf_mul(m, mf_load_s8(scales + GB_PANEL_ROWS * (f.halves + h)));
+    const uint8_t *scales = s.scales + gb_panel_scale_bytes(f) * i + GB_PANEL_ROWS * h;
+    int own = f.share == 1 ? 2 * GB_PANEL_ROWS * i : 0;
+    mf d = mf_load_f16(s.d + own), m = f.min ? mf_load_f16(s.m + own) : d;
+    if (f.share != 1) {
+        m = !f.min ? m : f.low == 2 ? mf_mul(m, mf_load_nibbles(scales, 4))
+                                    : mf_mul(m, mf_load_s8(scales + GB_PANEL_ROWS * f.halves));
+        d = mf_mul(d, f.min && f.low == 2 ? mf_load_nibbles(scales, 0) : mf_load_s8(scales));
+    }
+    *D = d;
+    *M = f.min ? m : d;
+}
+
+/* Fetch what stands ahead of a segment's header, and of a block's planes: all of it, bit by bit. */
+INLINE void fetch_ahead(const uint8_t *p, int bytes)
+{
+    for (int i = 0; i < bytes; i += 64)
+        __builtin_prefetch(p + AHEAD + i, 0, 3);
 }
 
 /* ---- Quantised activations --------------------------------------------------------------------- */
@@ -88,17 +110,32 @@ INLINE act_block act_at(const uint8_t *acts, int nt, int wide)
                        {tail + 4 * nt, tail + 5 * nt, tail + 6 * nt}};
 }
 
+/* The integer sums of half h (-1: of the whole block) to acc. */
+INLINE void finish_half(mf acc[], const mi sum[], const mi low[], act_block a, mf D, mf M, int h, int nt, int wide,
+                        gb_panel_type f)
+{
+    GB_UNROLL for (int t = 0; t < nt; t++) {
+        mf value = mi_float(wide ? mi_add(mi_left32(sum[t], 7), low[t]) : sum[t]);
+        acc[t] = mf_fma(mf_mul(D, mf_set(a.d + t)), value, acc[t]);
+    }
+    if (f.min) {
+        GB_UNROLL for (int t = 0; t < nt; t++)
+            acc[t] = f.share == 1 ? mf_fma(M, mf_set(a.s[h + 1] + t), acc[t])
+                                : mf_nfma(M, mf_set(a.s[h + 1] + t), acc[t]);
+    }
+}
+
 /* Add a block's half h, or all of it (h = -1), to the sums. */
 INLINE void add_half(mf acc[], const uint8_t *planes, act_block a, mf D, mf M, int h, int nt, int wide, gb_panel_type f)
 {
     mi sum[16], low[16], w[4];
     int offset = f.low == 8 && SIGNED_CODES ? 0 : f.offset;
-    UNROLL for (int t = 0; t < nt; t++) {
+    GB_UNROLL for (int t = 0; t < nt; t++) {
         mi start = offset ? mi_start(a.minus[h + 1] + t, offset) : mi_zero();
         sum[t] = wide ? mi_zero() : start;
         low[t] = start;
     }
-    UNROLL for (int v = 0; v < 8; v += 4) {
+    GB_UNROLL for (int v = 0; v < 8; v += 4) {
         if (h == (v == 0))
             continue; /* not this half */
         four_codes(w, planes, v, f);
@@ -106,35 +143,24 @@ INLINE void add_half(mf acc[], const uint8_t *planes, act_block a, mf D, mf M, i
         if (wide)
             mi_dot(low, w, a.lo + v * nt, nt, f.low + f.high);
     }
-    UNROLL for (int t = 0; t < nt; t++) {
-        mf value = mi_float(wide ? mi_add(mi_left32(sum[t], 7), low[t]) : sum[t]);
-        acc[t] = mf_fma(mf_mul(D, mf_set(a.d + t)), value, acc[t]);
-    }
-    if (f.min) {
-        UNROLL for (int t = 0; t < nt; t++)
-            acc[t] = f.run == 1 ? mf_fma(M, mf_set(a.s[h + 1] + t), acc[t])
-                                : mf_nfma(M, mf_set(a.s[h + 1] + t), acc[t]);
-    }
+    finish_half(acc, sum, low, a, D, M, h, nt, wide, f);
 }
 
-/* One block of a panel: part is its vector of rows. */
-INLINE void add_block(mf acc[], const uint8_t *block, const uint8_t *acts, mf d, mf m, int part, int nt, int wide,
-                      gb_panel_type f)
+/* Block i of a segment. */
+INLINE void add_block(mf acc[], segment s, int i, const uint8_t *acts, int nt, int wide, gb_panel_type f)
 {
     act_block a = act_at(acts, nt, wide);
-    const uint8_t *scales = block + LANES * part, *planes = block + gb_panel_scale_bytes(f) + PART_BYTES * part;
-    if (f.halves == 1) {
-        add_half(acc, planes, a, factor(d, scales, 0, f), f.min ? minimum(m, scales, 0, f) : d, -1, nt, wide, f);
-        return;
+    GB_UNROLL for (int h = 0; h < f.halves; h++) {
+        mf D, M;
+        factors(&D, &M, s, i, h, f);
+        add_half(acc, s.planes + gb_panel_plane_bytes(f) * i, a, D, M, f.halves == 1 ? -1 : h, nt, wide, f);
     }
-    UNROLL for (int h = 0; h < 2; h++)
-        add_half(acc, planes, a, factor(d, scales, h, f), f.min ? minimum(m, scales, h, f) : d, h, nt, wide, f);
 }
 
 /* A segment is complete: out is [nt][16]. */
 INLINE void finish_segment(const mf acc[], float *out, int part, int nt, int first)
 {
-    UNROLL for (int t = 0; t < nt; t++) {
+    GB_UNROLL for (int t = 0; t < nt; t++) {
         float *o = out + GB_PANEL_ROWS * t + LANES * part;
         mf_store(o, first ? acc[t] : mf_add(mf_load(o), acc[t]));
     }
@@ -144,31 +170,108 @@ INLINE void finish_segment(const mf acc[], float *out, int part, int nt, int fir
 INLINE void tile(const uint8_t *panel, const uint8_t *acts, int64_t blocks, float *out, int part, int parts, int nt,
                  int wide, gb_panel_type f)
 {
-    const int bytes = gb_panel_block_bytes(f), step = (wide ? 96 : 64) * nt;
-    for (int64_t first = 0; first < blocks; first += RUN) {
-        int count = (int)(blocks - first < RUN ? blocks - first : RUN);
-        mf acc[PARTS][16], d[PARTS], m[PARTS];
-        UNROLL for (int p = 0; p < parts; p++)
-            UNROLL for (int t = 0; t < nt; t++)
+    const int step = (int)gb_acts_block_bytes(wide) * nt;
+    for (int64_t first = 0; first < blocks; first += SEGMENT_BLOCKS) {
+        int count = (int)(blocks - first < SEGMENT_BLOCKS ? blocks - first : SEGMENT_BLOCKS);
+        segment s[PARTS];
+        mf acc[PARTS][16];
+        GB_UNROLL for (int p = 0; p < parts; p++) {
+            s[p] = segment_at(panel, count, part + p, f);
+            GB_UNROLL for (int t = 0; t < nt; t++)
                 acc[p][t] = mf_zero();
-        for (int b = 0; b < count; b += f.run) {
-            UNROLL for (int p = 0; p < parts; p++) {
-                d[p] = mf_load_f16(panel + 2 * LANES * (part + p));
-                m[p] = f.min ? mf_load_f16(panel + 32 + 2 * LANES * (part + p)) : d[p];
-            }
-            panel += gb_panel_header_bytes(f);
-            ROLLED for (int i = 0; i < f.run; i++, panel += bytes, acts += step) {
-                if (nt <= 4 && part == 0)
-                    UNROLL for (int j = 0; j < bytes + 32; j += 64)
-                        __builtin_prefetch(panel + AHEAD + j, 0, 3);
-                UNROLL for (int p = 0; p < parts; p++)
-                    add_block(acc[p], panel, acts, d[p], m[p], part + p, nt, wide, f);
-            }
         }
-        UNROLL for (int p = 0; p < parts; p++)
+        if (nt <= FEW && part == 0)
+            fetch_ahead(panel, gb_panel_planes(f, count));
+        ROLLED for (int i = 0; i < count; i++, acts += step) {
+            if (nt <= FEW && part == 0)
+                fetch_ahead(s[0].planes + gb_panel_plane_bytes(f) * i, gb_panel_plane_bytes(f));
+            GB_UNROLL for (int p = 0; p < parts; p++)
+                add_block(acc[p], s[p], i, acts, nt, wide, f);
+        }
+        GB_UNROLL for (int p = 0; p < parts; p++)
             finish_segment(acc[p], out, part + p, nt, first == 0);
+        panel += gb_panel_segment(f, count);
     }
 }
+
+/* ---- Two panels at once ----------------------------------------------------------------------- */
+
+#if defined(INT_PAIR)
+/* add_half() for two panels: what is broadcast serves both. */
+INLINE void add_half_pair(mf acc[2][8], const uint8_t *const planes[2], act_block a, const mf D[2], const mf M[2],
+                          int h, int nt, int wide, gb_panel_type f)
+{
+    mi sum[2][8], low[2][8];
+    GB_UNROLL for (int t = 0; t < nt; t++) {
+        mi start = f.offset ? mi_start(a.minus[h + 1] + t, f.offset) : mi_zero();
+        sum[0][t] = sum[1][t] = wide ? mi_zero() : start;
+        low[0][t] = low[1][t] = start;
+    }
+    GB_UNROLL for (int v = 0; v < 8; v++) {
+        if (h == v / 4 || h < 0) {
+            mi w0 = codes(planes[0], v, f), w1 = codes(planes[1], v, f);
+            GB_UNROLL for (int t = 0; t < nt; t++) {
+                mi x = mi_broadcast(a.hi + v * nt + t);
+                sum[0][t] = mi_dp(sum[0][t], w0, x);
+                sum[1][t] = mi_dp(sum[1][t], w1, x);
+            }
+            GB_UNROLL for (int t = 0; wide && t < nt; t++) {
+                mi x = mi_broadcast(a.lo + v * nt + t);
+                low[0][t] = mi_dp(low[0][t], w0, x);
+                low[1][t] = mi_dp(low[1][t], w1, x);
+            }
+        }
+    }
+    GB_UNROLL for (int p = 0; p < 2; p++)
+        finish_half(acc[p], sum[p], low[p], a, D[p], M[p], h, nt, wide, f);
+}
+
+/* nt rows against two panels that follow each other; out is [2][nt][16]. */
+INLINE void tile_pair(const uint8_t *panel, uint64_t panel_bytes, const uint8_t *acts, int64_t blocks, float *out,
+                      int nt, int wide, gb_panel_type f)
+{
+    const int step = (int)gb_acts_block_bytes(wide) * nt;
+    for (int64_t first = 0; first < blocks; first += SEGMENT_BLOCKS) {
+        int count = (int)(blocks - first < SEGMENT_BLOCKS ? blocks - first : SEGMENT_BLOCKS);
+        segment s[2] = {segment_at(panel, count, 0, f), segment_at(panel + panel_bytes, count, 0, f)};
+        mf acc[2][8];
+        GB_UNROLL for (int t = 0; t < nt; t++)
+            acc[0][t] = acc[1][t] = mf_zero();
+        ROLLED for (int i = 0; i < count; i++, acts += step) {
+            act_block a = act_at(acts, nt, wide);
+            const uint8_t *planes[2] = {s[0].planes + gb_panel_plane_bytes(f) * i,
+                                        s[1].planes + gb_panel_plane_bytes(f) * i};
+            GB_UNROLL for (int h = 0; h < f.halves; h++) {
+                mf D[2], M[2];
+                GB_UNROLL for (int p = 0; p < 2; p++)
+                    factors(&D[p], &M[p], s[p], i, h, f);
+                add_half_pair(acc, planes, a, D, M, f.halves == 1 ? -1 : h, nt, wide, f);
+            }
+        }
+        GB_UNROLL for (int p = 0; p < 2; p++)
+            finish_segment(acc[p], out + GB_PANEL_ROWS * nt * p, 0, nt, first == 0);
+        panel += gb_panel_segment(f, count);
+    }
+}
+
+typedef void (*pair_fn)(const uint8_t *panel, uint64_t panel_bytes, const uint8_t *acts, int64_t blocks, float *out);
+
+#define PAIR(name, nt, wide, ...) \
+    static void name##_pair_##wide(const uint8_t *panel, uint64_t panel_bytes, const uint8_t *acts, int64_t blocks, \
+                                   float *out) \
+    { \
+        tile_pair(panel, panel_bytes, acts, blocks, out, nt, wide, (gb_panel_type){__VA_ARGS__}); \
+    }
+#define DEFINE_PAIRS(name, ...) PAIR(name, INT_PAIR, 0, __VA_ARGS__) PAIR(name, WIDE_PAIR, 1, __VA_ARGS__)
+#define PAIR_ROW(name, ...) {name##_pair_0, name##_pair_1},
+
+GB_PANEL_TYPES(DEFINE_PAIRS)
+
+static const pair_fn pair_rows[][2] = {GB_PANEL_TYPES(PAIR_ROW)}; /* as tile_rows, by wide */
+static const int32_t pair_sizes[2] = {INT_PAIR, WIDE_PAIR};
+#endif
+
+/* ---- All rows ------------------------------------------------------------------------------------ */
 
 typedef void (*tile_fn)(const uint8_t *panel, const uint8_t *acts, int64_t blocks, float *out);
 
@@ -178,18 +281,20 @@ typedef void (*tile_fn)(const uint8_t *panel, const uint8_t *acts, int64_t block
     { \
         const gb_panel_type f = {__VA_ARGS__}; \
         const int parts = nt == 1 ? PARTS : 1; \
-        UNROLL for (int part = 0; part < PARTS; part += parts) \
+        GB_UNROLL for (int part = 0; part < PARTS; part += parts) \
             tile(panel, acts, blocks, out, part, parts, nt, wide, f); \
     }
 
 #define TILES2(name, wide, ...) TILE(name, 1, wide, __VA_ARGS__) TILE(name, 2, wide, __VA_ARGS__)
 #define TILES4(name, wide, ...) TILES2(name, wide, __VA_ARGS__) TILE(name, 3, wide, __VA_ARGS__) \
     TILE(name, 4, wide, __VA_ARGS__)
+#define TILES6(name, wide, ...) TILES4(name, wide, __VA_ARGS__) TILE(name, 6, wide, __VA_ARGS__)
 #define TILES8(name, wide, ...) TILES4(name, wide, __VA_ARGS__) TILE(name, 6, wide, __VA_ARGS__) \
     TILE(name, 8, wide, __VA_ARGS__)
 #define TILES12(name, wide, ...) TILES8(name, wide, __VA_ARGS__) TILE(name, 12, wide, __VA_ARGS__)
 #define ROW2(name, wide) [1] = name##_##wide##_1, [2] = name##_##wide##_2
 #define ROW4(name, wide) ROW2(name, wide), [3] = name##_##wide##_3, [4] = name##_##wide##_4
+#define ROW6(name, wide) ROW4(name, wide), [6] = name##_##wide##_6
 #define ROW8(name, wide) ROW4(name, wide), [6] = name##_##wide##_6, [8] = name##_##wide##_8
 #define ROW12(name, wide) ROW8(name, wide), [12] = name##_##wide##_12
 #define GLUE2(a, b) a##b
@@ -235,13 +340,26 @@ static void panels_int(const gb_panels *w, int64_t p0, int64_t p1, const gb_acts
     run = run > x->group ? run : x->group;
     for (int64_t t0 = 0; t0 < x->n; t0 += run) {
         int64_t t1 = t0 + run < x->n ? t0 + run : x->n;
-        for (int64_t p = p0; p < p1; p++) {
-            for (int64_t t = t0; t < t1;) {
-                float sums[12 * GB_PANEL_ROWS] __attribute__((aligned(64)));
-                int32_t nt = gb_acts_group(x->n - t, x->group);
-                fn[nt](w->data + (uint64_t)p * w->panel_bytes, x->data + t * token_bytes, blocks, sums);
-                deliver(sums, nt, w, p, y + t * ldy, ldy);
-                t += nt;
+        for (int64_t p = p0, panels; p < p1; p += panels) {
+            panels = p + 1 < p1 && PAIRED ? 2 : 1;
+            for (int64_t t = t0, nt; t < t1; t += nt) {
+                nt = gb_acts_group(x->n - t, x->group);
+                const uint8_t *acts = x->data + t * token_bytes;
+#if defined(INT_PAIR)
+                if (panels == 2 && nt == pair_sizes[x->wide != 0]) {
+                    float sums[2 * 8 * GB_PANEL_ROWS] __attribute__((aligned(64)));
+                    pair_rows[row - tile_rows][x->wide != 0](w->data + (uint64_t)p * w->panel_bytes, w->panel_bytes,
+                                                             acts, blocks, sums);
+                    deliver(sums, nt, w, p, y + t * ldy, ldy);
+                    deliver(sums + GB_PANEL_ROWS * nt, nt, w, p + 1, y + t * ldy, ldy);
+                    continue;
+                }
+#endif
+                for (int64_t i = p; i < p + panels; i++) {
+                    float sums[12 * GB_PANEL_ROWS] __attribute__((aligned(64)));
+                    fn[nt](w->data + (uint64_t)i * w->panel_bytes, acts, blocks, sums);
+                    deliver(sums, nt, w, i, y + t * ldy, ldy);
+                }
             }
         }
     }
@@ -345,43 +463,39 @@ static int quantise_row(const float *x, gb_acts *a, int64_t row)
 /* acc[t] = fma(w, x[t], acc[t]) for one element of nt rows. */
 INLINE void add_element(mf acc[], mf w, const float *x, int64_t ldx, int nt)
 {
-    UNROLL for (int t = 0; t < nt; t++)
+    GB_UNROLL for (int t = 0; t < nt; t++)
         acc[t] = mf_fma(w, mf_set(x + t * ldx), acc[t]);
 }
 
-/* One block of a quantised panel, multiplied out. */
-INLINE void add_block_f32(mf acc[], const uint8_t *block, const float *x, int64_t ldx, mf d, mf m, int part, int nt,
-                          gb_panel_type f)
+/* Block i of a segment, multiplied out. */
+INLINE void add_block_f32(mf acc[], segment s, int i, const float *x, int64_t ldx, int nt, gb_panel_type f)
 {
-    const uint8_t *scales = block + LANES * part, *planes = block + gb_panel_scale_bytes(f) + PART_BYTES * part;
+    const uint8_t *planes = s.planes + gb_panel_plane_bytes(f) * i;
     for (int v = 0; v < 8; v++) {
-        int h = f.halves == 2 ? v / 4 : 0;
-        mf D = factor(d, scales, h, f), M = f.min ? minimum(m, scales, h, f) : d;
+        mf D, M;
+        factors(&D, &M, s, i, f.halves == 2 ? v / 4 : 0, f);
         mi c = codes(planes, v, f);
-        UNROLL for (int i = 0; i < 4; i++) {
-            mf w = mf_mul(D, mi_float(mi_byte(c, i, f.offset)));
+        GB_UNROLL for (int j = 0; j < 4; j++) {
+            mf w = mf_mul(D, mi_float(mi_byte(c, j, f.offset)));
             if (f.min)
-                w = f.run == 1 ? mf_add(w, M) : mf_sub(w, M);
-            add_element(acc, w, x + 4 * v + i, ldx, nt);
+                w = f.share == 1 ? mf_add(w, M) : mf_sub(w, M);
+            add_element(acc, w, x + 4 * v + j, ldx, nt);
         }
     }
 }
 
 INLINE void tile_f32(const uint8_t *panel, const float *x, int64_t k, float *out, int part, int nt, gb_panel_type f)
 {
-    mf acc[8];
     for (int64_t start = 0; start < k; start += GB_SEGMENT) {
         int count = (int)(k - start < GB_SEGMENT ? k - start : GB_SEGMENT) / GB_BLOCK;
-        UNROLL for (int t = 0; t < nt; t++)
+        segment s = segment_at(panel, count, part, f);
+        mf acc[8];
+        GB_UNROLL for (int t = 0; t < nt; t++)
             acc[t] = mf_zero();
-        for (int b = 0; b < count; b += f.run) {
-            mf d = mf_load_f16(panel + 2 * LANES * part);
-            mf m = f.min ? mf_load_f16(panel + 32 + 2 * LANES * part) : d;
-            panel += gb_panel_header_bytes(f);
-            ROLLED for (int i = 0; i < f.run; i++, panel += gb_panel_block_bytes(f))
-                add_block_f32(acc, panel, x + start + GB_BLOCK * (b + i), k, d, m, part, nt, f);
-        }
+        for (int i = 0; i < count; i++)
+            add_block_f32(acc, s, i, x + start + GB_BLOCK * i, k, nt, f);
         finish_segment(acc, out, part, nt, start == 0);
+        panel += gb_panel_segment(f, count);
     }
 }
 
@@ -401,7 +515,7 @@ INLINE void tile_float(const uint8_t *panel, const float *x, int64_t k, float *o
     mf acc[8];
     for (int64_t start = 0; start < k; start += GB_SEGMENT) {
         int64_t end = k - start < GB_SEGMENT ? k : start + GB_SEGMENT;
-        UNROLL for (int t = 0; t < nt; t++)
+        GB_UNROLL for (int t = 0; t < nt; t++)
             acc[t] = mf_zero();
         for (int64_t i = start; i < end; i++, panel += bytes) {
             if (nt <= 4 && part == 0)

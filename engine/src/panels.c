@@ -4,8 +4,10 @@
 
 #include <string.h>
 
+enum { SEGMENT_BLOCKS = GB_SEGMENT / GB_BLOCK };
+
 #define NUMBER(name, ...) DTYPE_##name,
-#define ROW(name, low, high, offset, run, halves, min) {low, high, offset, run, halves, min},
+#define ROW(name, low, high, offset, share, halves, min) {low, high, offset, share, halves, min},
 
 static const int32_t numbers[] = {GB_PANEL_TYPES(NUMBER)};
 static const gb_panel_type formats[] = {GB_PANEL_TYPES(ROW)};
@@ -23,8 +25,9 @@ uint64_t gb_panel_bytes(const dtype *type, int64_t k)
     const gb_panel_type *f = format_of(type);
     if (f == NULL)
         return (uint64_t)k * type->bytes * GB_PANEL_ROWS;
-    uint64_t run = (uint64_t)(gb_panel_header_bytes(*f) + f->run * gb_panel_block_bytes(*f));
-    return (uint64_t)(k / GB_BLOCK / f->run) * run;
+    int rest = (int)(k % GB_SEGMENT / GB_BLOCK);
+    uint64_t whole = (uint64_t)gb_panel_segment(*f, SEGMENT_BLOCKS);
+    return (uint64_t)(k / GB_SEGMENT) * whole + (uint64_t)(rest == 0 ? 0 : gb_panel_segment(*f, rest));
 }
 
 /* Four bytes of vector v of a plane, at a row's place. */
@@ -84,28 +87,37 @@ static void put_scales(gb_panel_type f, uint8_t *out, int row, const dtype_facto
     }
 }
 
+/* One block of a row, number i of its segment of count. */
+static void pack_block(gb_panel_type f, uint8_t *segment, int i, int count, int row, const dtype_block32 *block,
+                       const dtype_factors *factors)
+{
+    uint8_t code[GB_BLOCK];
+    if (f.share == 1 || i == 0) {
+        memcpy(segment + 2 * GB_PANEL_ROWS * i + 2 * row, &factors->d, 2);
+        if (f.min)
+            memcpy(segment + gb_panel_m(f, count) + 2 * GB_PANEL_ROWS * i + 2 * row, &factors->m, 2);
+    }
+    if (f.share != 1)
+        put_scales(f, segment + gb_panel_scales(f, count) + gb_panel_scale_bytes(f) * i, row, factors);
+    for (int j = 0; j < GB_BLOCK; j++)
+        code[j] = (uint8_t)(block->c[j] + f.offset);
+    put_codes(f, segment + gb_panel_planes(f, count) + gb_panel_plane_bytes(f) * i, row, code);
+}
+
 /* One row of a panel of a quantised type. */
 static void pack_row(gb_panel_type f, const gb_matrix *w, const uint8_t *source, int row, uint8_t *out)
 {
     dtype_block32 block;
     dtype_factors factors;
-    int header = gb_panel_header_bytes(f), bytes = gb_panel_block_bytes(f), scales = gb_panel_scale_bytes(f);
-    for (int64_t b = 0; b < w->k / GB_BLOCK; b++) {
-        w->type->block32(source, (uint64_t)b, &block);
-        w->type->factors(source, (uint64_t)b, &factors);
-        if (b % f.run == 0) {
-            memcpy(out + 2 * row, &factors.d, 2);
-            if (f.min)
-                memcpy(out + 32 + 2 * row, &factors.m, 2);
-            out += header;
+    int64_t blocks = w->k / GB_BLOCK;
+    for (int64_t first = 0; first < blocks; first += SEGMENT_BLOCKS) {
+        int count = (int)(blocks - first < SEGMENT_BLOCKS ? blocks - first : SEGMENT_BLOCKS);
+        for (int i = 0; i < count; i++) {
+            w->type->block32(source, (uint64_t)(first + i), &block);
+            w->type->factors(source, (uint64_t)(first + i), &factors);
+            pack_block(f, out, i, count, row, &block, &factors);
         }
-        uint8_t code[GB_BLOCK];
-        for (int i = 0; i < GB_BLOCK; i++)
-            code[i] = (uint8_t)(block.c[i] + f.offset);
-        if (scales != 0)
-            put_scales(f, out, row, &factors);
-        put_codes(f, out + scales, row, code);
-        out += bytes;
+        out += gb_panel_segment(f, count);
     }
 }
 

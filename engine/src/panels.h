@@ -10,13 +10,28 @@
 
 enum { GB_PANEL_ROWS = 16 };
 
+/* Loops over what lies in registers are unrolled whole, except under a sanitizer, whose checks of
+ * every step would take minutes to compile. */
+#if defined(__SANITIZE_ADDRESS__)
+#define GB_UNROLL
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define GB_UNROLL
+#endif
+#endif
+#if !defined(GB_UNROLL)
+#define GB_UNROLL _Pragma("GCC unroll 16")
+#endif
+
 /* Per quantised type: type, bits of a code in the low and in the high plane, offset (the stored code
- * less it is the integer that multiplies), blocks of 32 that share d, scales per block, minimum.
+ * less it is the integer that multiplies), blocks of 32 that share d and m, scales per block, minimum.
  *
- * A run of 1 or 8 blocks: | d f16[16] | m f16[16] where there is a minimum | its blocks |
- * A block: | scales int8[halves][16] | minimums int8[halves][16] | low plane | high plane |
- * Scales are there where 8 blocks share d, minimums also where the type has them; Q2_K holds
- * both in one byte, the minimum in its high nibble. With byte i = 0…3 of the 64 x 4 bytes of a vector:
+ * A panel is one segment after the other, each of 8 blocks, the last of as many as remain:
+ *   | d f16[16], of each block where blocks share none | m alike, where there is a minimum |
+ *   | per block: scales int8[halves][16], minimums int8[halves][16] | up to a multiple of 64 |
+ *   | per block: low plane, high plane |
+ * Scales are there where blocks share d, minimums also where the type has them; Q2_K holds both in
+ * one byte, the minimum in its high nibble. With byte i = 0…3 of the 16 x 4 bytes of a vector:
  *   low 4: 4 vectors; vector v holds codes 4v+i in its low nibbles and 16+4v+i in the high
  *   low 8: 8 vectors of codes 4v+i
  *   low 2: 2 vectors; vector h holds codes 16h+4v+i at bit 2v
@@ -35,23 +50,40 @@ enum { GB_PANEL_ROWS = 16 };
     X(Q6_K, 4, 2, 32, 8, 2, 0)
 
 typedef struct gb_panel_type {
-    int low, high, offset, run, halves, min;
+    int low, high, offset, share, halves, min;
 } gb_panel_type;
 
-static inline int gb_panel_header_bytes(gb_panel_type t)
+/* Where m, the scales and the planes of a segment of count blocks begin, and its length, in bytes. */
+static inline int gb_panel_m(gb_panel_type t, int count)
 {
-    return 32 * (1 + t.min);
+    return 2 * GB_PANEL_ROWS * (t.share == 1 ? count : 1);
+}
+
+static inline int gb_panel_scales(gb_panel_type t, int count)
+{
+    return gb_panel_m(t, count) * (1 + t.min);
 }
 
 /* Scales and minimums of one block. */
 static inline int gb_panel_scale_bytes(gb_panel_type t)
 {
-    return t.run == 1 ? 0 : GB_PANEL_ROWS * t.halves * (t.min && t.low != 2 ? 2 : 1);
+    return t.share == 1 ? 0 : GB_PANEL_ROWS * t.halves * (t.min && t.low != 2 ? 2 : 1);
 }
 
-static inline int gb_panel_block_bytes(gb_panel_type t)
+static inline int gb_panel_planes(gb_panel_type t, int count)
 {
-    return gb_panel_scale_bytes(t) + 64 * (t.low + t.high);
+    return (gb_panel_scales(t, count) + gb_panel_scale_bytes(t) * count + 63) / 64 * 64;
+}
+
+/* Both planes of one block. */
+static inline int gb_panel_plane_bytes(gb_panel_type t)
+{
+    return 64 * (t.low + t.high);
+}
+
+static inline int gb_panel_segment(gb_panel_type t, int count)
+{
+    return gb_panel_planes(t, count) + gb_panel_plane_bytes(t) * count;
 }
 
 /* A matrix as panels: [ceil(rows / 16)][panel_bytes]. Float types are [k][16] in the file's width. */
