@@ -8,6 +8,7 @@
 
 #include "fpenv.h"
 #include "mathfn.h"
+#include "panels.h"
 #include "status.h"
 
 enum { MAX_K = 1024, ROWS = 5, TOKENS = 3, MAX_ROW_BYTES = 4 * MAX_K, DIM = 64, POSITIONS = 77 };
@@ -98,6 +99,62 @@ static uint64_t run_dot(const gb_kernels *k)
                 k->quantise(x + t * n, n, limits[i], act + t * (n / GB_BLOCK));
             k->matmul_int(&w, 0, ROWS, act, TOKENS, y, ROWS);
             hash = hash_bytes(hash, y, sizeof y);
+        }
+    }
+    return hash;
+}
+
+enum { TALL = 2 * GB_PANEL_ROWS, MANY = 13, PANEL_BYTES = 36 << 10, ACTS_BYTES = MANY * MAX_K * 3 };
+
+static void pack(gb_panels *p, const gb_matrix *w, uint8_t *data)
+{
+    *p = (gb_panels){.type = w->type, .data = data, .panel_bytes = gb_panel_bytes(w->type, w->k), .k = w->k,
+                     .rows = w->rows};
+    for (int64_t i = 0; i < gb_panel_count(w->rows); i++)
+        gb_panel_pack(w, i, data + (uint64_t)i * p->panel_bytes);
+}
+
+/* y is [n][w->rows]; row t of x is x + t % TOKENS * k. */
+static void multiply_panels(const gb_kernels *k, const gb_panels *w, const float *x, int wide, int64_t n, float *y)
+{
+    uint8_t data[ACTS_BYTES] __attribute__((aligned(64)));
+    gb_acts acts = {.data = data, .k = w->k, .n = n, .wide = wide, .group = k->group[wide]};
+    for (int64_t t = 0; t < n; t++)
+        k->quantise_row(x + t % TOKENS * w->k, &acts, t);
+    k->panels_int(w, 0, gb_panel_count(w->rows), &acts, y, w->rows);
+}
+
+/* The same products by panels give the same hash. Many rows of activations and two panels of one row
+ * of weights over and over must repeat them: so tiles of all sizes are run. */
+static uint64_t run_panels(const gb_kernels *k)
+{
+    uint8_t rows[ROWS * MAX_ROW_BYTES], data[PANEL_BYTES] __attribute__((aligned(64)));
+    float x[TOKENS * MAX_K], y[TOKENS * ROWS], many[MANY * TALL];
+    uint64_t hash = 0xcbf29ce484222325u;
+    gb_panels p;
+    if (k->panels_int == NULL)
+        return run_dot(k);
+    fill(x, TOKENS * MAX_K, 2);
+    fill_bytes(rows, (int)sizeof rows, 3);
+    for (int32_t number = 0; number <= DTYPE_BF16; number++) {
+        const dtype *type = dtype_find(number);
+        if (type == NULL)
+            continue;
+        int64_t n = type->items == 1 ? 541 : type->items == 32 ? 544 : 768;
+        gb_matrix w = {.type = type, .data = rows, .row_bytes = (uint64_t)n / type->items * type->bytes, .k = n,
+                       .rows = ROWS};
+        gb_matrix tall = {.type = type, .data = rows, .row_bytes = 0, .k = n, .rows = TALL};
+        pack(&p, &w, data);
+        k->panels_f32(&p, 0, 1, x, TOKENS, y, ROWS);
+        hash = hash_bytes(hash, y, sizeof y);
+        for (int wide = 0; type->quantised && wide < 2; wide++) {
+            pack(&p, &w, data);
+            multiply_panels(k, &p, x, wide, TOKENS, y);
+            hash = hash_bytes(hash, y, sizeof y);
+            pack(&p, &tall, data);
+            multiply_panels(k, &p, x, wide, MANY, many);
+            for (int i = 0; i < MANY * TALL; i++)
+                hash += gb_bits(many[i]) != gb_bits(y[i / TALL % TOKENS * ROWS]);
         }
     }
     return hash;
@@ -239,6 +296,7 @@ static uint64_t run_sampler(const gb_kernels *k)
 static const selftest_case cases[] = {
     {"quantise", run_quantise, 0x83a96766d7763bb8},
     {"dot", run_dot, 0x0de5d38cbe0240fd},
+    {"dot-panels", run_panels, 0x0de5d38cbe0240fd},
     {"norm", run_norm, 0xc13a441f16025ced},
     {"exp", run_exp, 0x310fedfed1aa47b7},
     {"gates", run_gates, 0x4c9d9cb45c74b549},
