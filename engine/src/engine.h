@@ -268,6 +268,76 @@ engine_status engine_log_softmax(const float *logits, int32_t vocab, float *out,
 /* The n best ids, value descending, id ascending. */
 engine_status engine_top(const float *values, int32_t vocab, int32_t n, int32_t *ids, char *err, size_t errlen);
 
+/* ---- Constraints: documents that end legally wherever they are cut ------------------------- */
+
+typedef struct engine_tokens engine_tokens;         /* a vocabulary, prepared for masks */
+typedef struct engine_constraint engine_constraint; /* a compiled language of documents */
+typedef struct engine_matcher engine_matcher;       /* a position in one document */
+
+/* Prepare n tokens: token i has the bytes [offsets[i], offsets[i + 1]) of `bytes`; one without bytes is
+ * never allowed, unless it is one of the n_ends tokens that end a generation, which are allowed where
+ * the document may end. Copies what it needs. */
+engine_status engine_tokens_new(engine_tokens **out, const char *bytes, const uint64_t *offsets, int32_t n,
+                                const int32_t *ends, int32_t n_ends, char *err, size_t errlen);
+void engine_tokens_free(engine_tokens *tokens);
+
+enum {
+    ENGINE_CONSTRAINT_JSON_SCHEMA = 1, /* source: a JSON Schema, drafts 4 to 2020-12 */
+    ENGINE_CONSTRAINT_JSON = 2,        /* any JSON document; source: "" or "object" */
+    ENGINE_CONSTRAINT_REGEX = 3,       /* source: a pattern that the whole text matches */
+    ENGINE_CONSTRAINT_CHOICE = 4,      /* source: a JSON array of strings, one of which is the text */
+    ENGINE_CONSTRAINT_GBNF = 5,        /* source: a grammar as llama.cpp writes it, rule "root" first */
+    ENGINE_CONSTRAINT_LARK = 6,        /* source: a grammar in Lark's notation, rule "start" first */
+};
+
+typedef struct engine_constraint_options {
+    int32_t order_any;       /* 1: members in any order; 0: declared ones in declared order, others after them */
+    int32_t space_free;      /* 1: JSON white space between tokens; 0: none */
+    int32_t formats_assert;  /* 1: known formats constrain; 0: they are annotations */
+    uint64_t max_bytes;      /* memory of the compilation; 0: 512 MiB */
+} engine_constraint_options;
+
+/* Compile. ENGINE_EFORMAT: malformed source; ENGINE_EUNSUPPORTED: what cannot be held exactly, or
+ * would pass the limits of memory and effort; the text names JSON pointer and keyword (or line and
+ * column). Immutable; may be shared by threads. */
+engine_status engine_constraint_compile(engine_constraint **out, int32_t kind, const char *source, uint64_t len,
+                                        const engine_constraint_options *options, char *err, size_t errlen);
+void engine_constraint_free(engine_constraint *constraint);
+/* JSON array of what was taken as an annotation: [{"pointer", "keyword", "note"}]. Lives as long as the
+ * constraint. */
+const char *engine_constraint_notes(const engine_constraint *constraint);
+
+/* A matcher at the start of a document. Constraint and tokens must outlive it, and its forks. A
+ * matcher belongs to one caller at a time. tokens may be NULL: then bytes only. */
+engine_status engine_matcher_new(engine_matcher **out, engine_constraint *constraint, engine_tokens *tokens,
+                                 char *err, size_t errlen);
+void engine_matcher_free(engine_matcher *matcher);
+void engine_matcher_reset(engine_matcher *matcher);
+engine_status engine_matcher_fork(engine_matcher **out, const engine_matcher *matcher, char *err, size_t errlen);
+/* One bit for each token that may come next: bit i % 32 of mask[i / 32]; words is exactly (n + 31) / 32. */
+engine_status engine_matcher_mask(engine_matcher *matcher, uint32_t *mask, uint64_t words, char *err, size_t errlen);
+/* Advance by a token, or by bytes; ENGINE_EINVAL where not allowed, with nothing changed; the text gives
+ * the offset of the first byte refused. An end token changes nothing and needs an accepting position. */
+engine_status engine_matcher_commit(engine_matcher *matcher, int32_t token, char *err, size_t errlen);
+engine_status engine_matcher_commit_bytes(engine_matcher *matcher, const char *bytes, uint64_t len,
+                                          char *err, size_t errlen);
+int engine_matcher_accepting(const engine_matcher *matcher);  /* the document may end here */
+int engine_matcher_begun(const engine_matcher *matcher);      /* a byte other than white space was read */
+/* The bytes that follow whatever the model wants: there is no other way on. Up to cap; *len is what was
+ * written. The matcher does not move. */
+engine_status engine_matcher_forced(engine_matcher *matcher, char *out, uint64_t cap, uint64_t *len,
+                                    char *err, size_t errlen);
+/* A shortest completion, the least in byte order among those. *len is its length, written up to cap
+ * (ENGINE_EINVAL where it is longer). The matcher does not move. `filled` receives a JSON array of the
+ * JSON pointers (RFC 6901) of the values that the completion begins or continues, in document order,
+ * likewise; containers that it only closes are not listed. NULL: not wanted. */
+engine_status engine_matcher_close(engine_matcher *matcher, char *out, uint64_t cap, uint64_t *len,
+                                   char *filled, uint64_t filled_cap, uint64_t *filled_len,
+                                   char *err, size_t errlen);
+/* JSON pointer of the value being read, or of the innermost container between values. */
+engine_status engine_matcher_pointer(engine_matcher *matcher, char *out, uint64_t cap, uint64_t *len,
+                                     char *err, size_t errlen);
+
 /* ---- The machine's limits ------------------------------------------------------------------- */
 
 /* Best of so many repetitions, over so many threads; what kernels are judged against. Memory is
