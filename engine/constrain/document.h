@@ -8,7 +8,7 @@
  * can always be completed: a byte after which no completion exists is not allowed. */
 #ifndef GAUGEBLOCK_CONSTRAIN_DOCUMENT_H
 #define GAUGEBLOCK_CONSTRAIN_DOCUMENT_H
-#include "pool.h"
+#include "lang.h"
 
 enum {
     DOC_ORDER_ANY = 1,      /* members in any order; else declared ones in declared order, others after them */
@@ -19,7 +19,27 @@ typedef struct doc doc;     /* opaque to all but the machine that made it */
 
 typedef struct doc_arena doc_arena;  /* bump allocator of positions: reset frees all made since a mark */
 
-/* Why a byte string was written: a part of the document that an ending added. */
+/* What element a position stands in: what masks can share between positions. */
+enum { DOC_IN_OTHER = 0, DOC_IN_STRING = 1, DOC_IN_SPACE = 2 };
+
+#define DOC_LANGS 8
+
+typedef struct doc_lexical {
+    /* DOC_IN_STRING: the body of a JSON string, value or key, at a character boundary; with an escape or
+     * a UTF-8 sequence half read it is DOC_IN_OTHER. DOC_IN_SPACE: between tokens where white space is
+     * free: each white space byte leads to a position that allows what this one allows. */
+    int32_t kind;
+    /* DOC_IN_STRING: up to the closing quote, what may follow is, decoded, the union of what langs[i]
+     * accepts from states[i]. Where there are more than DOC_LANGS, the kind is DOC_IN_OTHER. */
+    uint32_t n_langs;
+    const lang *langs[DOC_LANGS];
+    uint32_t states[DOC_LANGS];
+    /* 1: wherever the string is closed, the position after the quote allows the same continuations, up
+     * to the end of the next string; save after the exceptions (see `exception`). */
+    int32_t uniform;
+    uint32_t n_exceptions;
+} doc_lexical;
+
 typedef struct doc_ops {
     /* The empty document. NULL: out of memory. */
     const doc *(*start)(void *program, doc_arena *arena);
@@ -37,10 +57,11 @@ typedef struct doc_ops {
     /* JSON pointer of the value that is being read, UTF-8 NUL-terminated, cut to cap; its length. A
      * constraint that is not JSON gives "". */
     uint32_t (*pointer)(void *program, const doc *at, char *out, uint32_t cap);
-    /* Positions from which exactly the same continuations are allowed while inside one lexical
-     * element have equal keys, and *depth tells how far the element's frame is open; 0: not known.
-     * Masks of the tokens that stay inside the element are cached by key. */
-    uint64_t (*lexical_key)(void *program, const doc *at);
+    void (*lexical)(void *program, const doc *at, doc_lexical *out);
+    /* Exception `index` of the string being read: a decoded remainder (the rest of a declared key, or of
+     * one that was used) after which closing leads elsewhere, or is refused. Its length; *text lives as
+     * long as `at`. */
+    uint32_t (*exception)(void *program, const doc *at, uint32_t index, const char **text);
     void (*free)(void *program);
 } doc_ops;
 
@@ -50,5 +71,6 @@ void *doc_arena_alloc(doc_arena *arena, uint64_t bytes);   /* not zeroed; NULL o
 uint64_t doc_arena_mark(const doc_arena *arena);
 void doc_arena_reset(doc_arena *arena, uint64_t mark);
 int doc_arena_failed(const doc_arena *arena);
+uint64_t doc_arena_used(const doc_arena *arena);           /* bytes handed out, roughly */
 
 #endif
