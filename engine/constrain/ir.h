@@ -33,7 +33,9 @@ typedef struct ir_rest {
     uint32_t value;
 } ir_rest;
 
-/* Between min and max members whose key is in `keys` (declared ones too) have a value in `value`. */
+/* Between min and max members whose key is in `keys` (declared ones too) have a value in `value`. Each
+ * rest language of the alternative is a subset of `keys` or disjoint from it: the compiler splits them.
+ * The machine reads such a member by the node ir_meet(value of the key, `value`), or `other`. */
 typedef struct ir_some {
     const lang *keys;
     uint32_t value;         /* values that count */
@@ -59,7 +61,8 @@ typedef struct ir_object {
     uint32_t cost;
 } ir_object;
 
-/* Between min and max items are in `value`. */
+/* Between min and max items are in `value`. The machine reads an item by the node
+ * ir_meet(node of the position, `value`), or `other`. */
 typedef struct ir_contains {
     uint32_t value, other;  /* other: the complement; used where max is bounded */
     uint32_t min, max;
@@ -87,10 +90,18 @@ typedef struct ir_node {
     uint32_t cost;          /* IR_INFINITE only for IR_NODE_NONE */
 } ir_node;
 
+/* The node of the values that are both in a and in b. Needed for each `contains` of an array with
+ * each node of a position, and each `some` with each member's node that it applies to. */
+typedef struct ir_meet {
+    uint32_t a, b, both;
+} ir_meet;
+
 typedef struct ir_program {
     ir_node *nodes;
     uint32_t n_nodes;
     uint32_t root;
+    const ir_meet *meets;   /* ascending by (a, b); a pair that is not listed: b is a subset of a */
+    uint32_t n_meets;
     lang_set *langs;
     const char *notes;      /* JSON array: [{"pointer": …, "keyword": …, "note": …}], what was taken as annotation */
 } ir_program;
