@@ -33,9 +33,11 @@ typedef struct ir_rest {
     uint32_t value;
 } ir_rest;
 
-/* Between min and max members whose key is in `keys` (declared ones too) have a value in `value`. Each
- * rest language of the alternative is a subset of `keys` or disjoint from it: the compiler splits them.
- * The machine reads such a member by the node ir_meet(value of the key, `value`), or `other`. */
+/* At least `min` members whose key is in `keys` have a value in `value`. Each rest language of the
+ * alternative is a subset of `keys` or disjoint from it (the compiler splits them), and declared keys are
+ * never in `keys`. From the compiler `value` is a subset of the value of every rest within `keys`, and max
+ * is IR_NO_MAX. A member counts for at most one `some`, whichever serves: where one member may satisfy two,
+ * another alternative says so. */
 typedef struct ir_some {
     const lang *keys;
     uint32_t value;         /* values that count */
@@ -43,7 +45,8 @@ typedef struct ir_some {
     uint32_t min, max;
 } ir_some;
 
-/* Where key `if_key` (index into keys) occurs, key `then_key` is required. */
+/* Where key `if_key` (index into keys) occurs, key `then_key` is required. From the compiler only in objects
+ * with min_members 0 and no max_members: else it makes alternatives. */
 typedef struct ir_implies {
     uint32_t if_key, then_key;
 } ir_implies;
@@ -58,13 +61,16 @@ typedef struct ir_object {
     const ir_implies *implies;
     uint32_t n_implies;
     uint32_t min_members, max_members;   /* keys are distinct: a document never repeats one */
-    uint32_t cost;
+    uint32_t cost, height;
 } ir_object;
 
-/* Between min and max items are in `value`. The machine reads an item by the node
- * ir_meet(node of the position, `value`), or `other`. */
+/* Between min and max items after the prefix are in `value`, a subset of the array's `items`. With a max,
+ * `other` is the rest of `items`: every later item is read as one of the two, which are disjoint. Without
+ * one (IR_NO_MAX) an item in `value` need not count. Where an array has several, none has a max, and an
+ * item counts for at most one of them. (Items of the prefix never count: where they may, the compiler makes
+ * alternatives.) */
 typedef struct ir_contains {
-    uint32_t value, other;  /* other: the complement; used where max is bounded */
+    uint32_t value, other;  /* nodes */
     uint32_t min, max;
 } ir_contains;
 
@@ -76,7 +82,7 @@ typedef struct ir_array {
     uint32_t n_contains;
     uint32_t min_items, max_items;
     uint8_t unique;         /* no two items are equal as JSON values (1 equals 1.0, order of members aside) */
-    uint32_t cost;
+    uint32_t cost, height;
 } ir_array;
 
 typedef struct ir_node {
@@ -87,11 +93,12 @@ typedef struct ir_node {
     uint32_t n_objects;
     const ir_array *arrays;
     uint32_t n_arrays;
-    uint32_t cost;          /* IR_INFINITE only for IR_NODE_NONE */
+    uint32_t cost;          /* IR_INFINITE: empty; a live alternative needs no such node */
+    uint32_t height;        /* nesting of the shortest document, the flattest of those: 0 for a scalar */
 } ir_node;
 
-/* The node of the values that are both in a and in b. Needed for each `contains` of an array with
- * each node of a position, and each `some` with each member's node that it applies to. */
+/* The node of the values that are both in a and in b, for hand-made programs whose `some` and `contains`
+ * have values outside those of the members and items; the compiler lists none. */
 typedef struct ir_meet {
     uint32_t a, b, both;
 } ir_meet;
@@ -119,7 +126,11 @@ engine_status ir_compile_schema(pool *p, const char *text, uint64_t len, uint32_
  * ir_compile_schema. (ir_cost.c) */
 engine_status ir_finish(pool *p, ir_program *program);
 
-/* For tests and debugging: the program as text, stable. */
+/* Whether arrays with `unique` and such items can be held exactly: any item can be told apart from the
+ * earlier ones before it ends. (ir_cost.c) */
+int ir_unique_holdable(const ir_program *program, const ir_array *array);
+
+/* For tests and debugging: the program as JSON text, stable. */
 char *ir_dump(pool *p, const ir_program *program);
 
 #endif
