@@ -60,14 +60,17 @@ typedef struct lang_range {
     const lang_decimal *min, *max;       /* NULL: unbounded */
     int min_exclusive, max_exclusive;
     const lang_decimal *multiple_of;     /* NULL: any; positive */
-    int integer;                         /* 1: the value is an integer, written 1, or 1.0, 1.00, … */
+    int integer;                         /* 1: the value is an integer, written 1, or 1.0, 1.00, …; 2: written 1 (draft 4) */
 } lang_range;
 
 /* Texts follow RFC 8259. With a bound or multiple_of, or integer, texts with an exponent are left out
  * where they cannot be held exactly (never wrongly admitted); the header of number.c says which. */
 const lang *lang_numbers(lang_set *s, const lang_range *range);
-/* The texts of every JSON number. Complements are taken as lang_minus(lang_number_all, x). */
+/* The texts of every JSON number. Never take a complement from it: lang_numbers leaves texts out. */
 const lang *lang_number_all(lang_set *s);
+/* The texts that lang_numbers can judge, whatever the range: each is in lang_numbers(range) exactly where
+ * its value is in the range. The complement of x among numbers is lang_minus(lang_number_held, x). */
+const lang *lang_number_held(lang_set *s);
 int lang_decimal_parse(pool *p, const char *text, uint64_t len, lang_decimal *out);
 
 /* ---- Reading ------------------------------------------------------------------------------ */
