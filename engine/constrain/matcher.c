@@ -1,0 +1,381 @@
+/* matcher.c: a position in one document: advance, masks, what is forced, how it ends.
+ *
+ * Positions live in an arena of the matcher's own; when what is behind has grown to a multiple of what
+ * is needed, the position is copied into a second one and the two change places, so a document of any
+ * length takes bounded memory. Refuses, with the matcher unmoved, what the constraint does not allow.
+ * engine_matcher_free() frees; constraint and tokens are borrowed. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "constraint.h"
+#include "json_scan.h"
+#include "mask.h"
+#include "status.h"
+
+#define COMPACT_BYTES (64u << 10)   /* let at least so much grow before copying */
+#define WALK_BYTES (256ull << 20)
+#define POINTER_BYTES 65536u
+
+struct engine_matcher {
+    engine_constraint *constraint;
+    engine_tokens *tokens;     /* NULL: bytes only */
+    const doc_ops *ops;
+    void *program;
+    doc_arena *arena, *spare;
+    const doc *at;
+    uint64_t kept;             /* bytes of the arena after the last copy */
+    int begun;
+    json_scan scan;
+    mask_walk walk;
+};
+
+static engine_status no_memory(char *err, size_t errlen)
+{
+    return gb_fail(err, errlen, ENGINE_ENOMEM, "out of memory: the positions of a constrained document");
+}
+
+static engine_status make(engine_matcher **out, engine_constraint *constraint, engine_tokens *tokens, char *err,
+                          size_t errlen)
+{
+    engine_matcher *m = calloc(1, sizeof *m);
+    if (m == NULL)
+        return no_memory(err, errlen);
+    m->constraint = constraint;
+    m->tokens = tokens;
+    m->ops = constraint->ops;
+    m->program = constraint->program;
+    m->arena = doc_arena_new(constraint->position_bytes);
+    m->spare = doc_arena_new(constraint->position_bytes);
+    m->walk = (mask_walk){.ops = m->ops, .program = m->program, .tokens = tokens,
+                          .arena = doc_arena_new(WALK_BYTES)};
+    *out = m;
+    if (m->arena != NULL && m->spare != NULL && m->walk.arena != NULL)
+        return ENGINE_OK;
+    engine_matcher_free(m);
+    *out = NULL;
+    return no_memory(err, errlen);
+}
+
+engine_status engine_matcher_new(engine_matcher **out, engine_constraint *constraint, engine_tokens *tokens,
+                                 char *err, size_t errlen)
+{
+    if (out == NULL || constraint == NULL)
+        return gb_fail(err, errlen, ENGINE_EINVAL, "out and constraint must not be NULL");
+    *out = NULL;
+    engine_status status = make(out, constraint, tokens, err, errlen);
+    if (status != ENGINE_OK)
+        return status;
+    engine_matcher_reset(*out);
+    if ((*out)->at != NULL)
+        return ENGINE_OK;
+    engine_matcher_free(*out);
+    *out = NULL;
+    return no_memory(err, errlen);
+}
+
+void engine_matcher_free(engine_matcher *m)
+{
+    if (m == NULL)
+        return;
+    mask_walk_free(&m->walk);
+    doc_arena_free(m->arena);
+    doc_arena_free(m->spare);
+    free(m);
+}
+
+/* The first position takes a few bytes of a chunk that a matcher in use has already. */
+void engine_matcher_reset(engine_matcher *m)
+{
+    doc_arena_reset(m->arena, 0);
+    m->at = m->ops->start(m->program, m->arena);
+    m->kept = doc_arena_used(m->arena);
+    m->begun = 0;
+    memset(&m->scan, 0, sizeof m->scan);
+}
+
+engine_status engine_matcher_fork(engine_matcher **out, const engine_matcher *from, char *err, size_t errlen)
+{
+    if (out == NULL || from == NULL)
+        return gb_fail(err, errlen, ENGINE_EINVAL, "out and matcher must not be NULL");
+    *out = NULL;
+    engine_status status = make(out, from->constraint, from->tokens, err, errlen);
+    if (status != ENGINE_OK)
+        return status;
+    engine_matcher *m = *out;
+    m->at = m->ops->keep(m->program, m->arena, from->at);
+    m->kept = doc_arena_used(m->arena);
+    m->begun = from->begun;
+    m->scan = from->scan;
+    if (m->at != NULL)
+        return ENGINE_OK;
+    engine_matcher_free(m);
+    *out = NULL;
+    return no_memory(err, errlen);
+}
+
+engine_status engine_matcher_mask(engine_matcher *m, uint32_t *mask, uint64_t words, char *err, size_t errlen)
+{
+    if (m->tokens == NULL)
+        return gb_fail(err, errlen, ENGINE_EINVAL, "the matcher was made without tokens: it has no masks");
+    if (mask == NULL || words != ((uint64_t)m->tokens->n + 31) / 32)
+        return gb_fail(err, errlen, ENGINE_EINVAL, "a mask of %llu words; the %ld tokens need %llu",
+                       (unsigned long long)words, (long)m->tokens->n,
+                       ((unsigned long long)m->tokens->n + 31) / 32);
+    return mask_fill(&m->walk, m->at, mask) ? ENGINE_OK : no_memory(err, errlen);
+}
+
+/* ---- Advancing -------------------------------------------------------------------------------- */
+
+/* Copy the position away from what lies behind it, once that is worth it. */
+static void compact(engine_matcher *m)
+{
+    if (doc_arena_used(m->arena) < m->kept * 4 + COMPACT_BYTES)
+        return;
+    doc_arena_reset(m->spare, 0);
+    const doc *at = m->ops->keep(m->program, m->spare, m->at);
+    if (at == NULL)
+        return; /* no memory for it now: try again later */
+    doc_arena *old = m->arena;
+    m->arena = m->spare;
+    m->spare = old;
+    m->at = at;
+    m->kept = doc_arena_used(m->arena);
+}
+
+static int is_space(uint8_t byte)
+{
+    return byte == ' ' || byte == '\t' || byte == '\n' || byte == '\r';
+}
+
+static engine_status advance(engine_matcher *m, const uint8_t *bytes, uint64_t len, char *err, size_t errlen)
+{
+    uint64_t mark = doc_arena_mark(m->arena);
+    const doc *at = m->at;
+    for (uint64_t i = 0; i < len; i++) {
+        const doc *next = m->ops->step(m->program, m->arena, at, bytes[i]);
+        if (next == NULL) {
+            int failed = doc_arena_failed(m->arena);
+            doc_arena_reset(m->arena, mark);
+            if (failed)
+                return no_memory(err, errlen);
+            return gb_fail(err, errlen, ENGINE_EINVAL, "byte 0x%02x at offset %llu is not allowed by the constraint",
+                           bytes[i], (unsigned long long)i);
+        }
+        at = next;
+    }
+    m->at = at;
+    for (uint64_t i = 0; i < len; i++) {
+        m->begun |= !is_space(bytes[i]);
+        if (m->constraint->is_json)
+            (void)json_scan_read(&m->scan, bytes[i]);
+    }
+    compact(m);
+    return ENGINE_OK;
+}
+
+engine_status engine_matcher_commit(engine_matcher *m, int32_t token, char *err, size_t errlen)
+{
+    const engine_tokens *t = m->tokens;
+    if (t == NULL)
+        return gb_fail(err, errlen, ENGINE_EINVAL, "the matcher was made without tokens: commit bytes");
+    if (token < 0 || token >= t->n)
+        return gb_fail(err, errlen, ENGINE_EINVAL, "token %ld is none: ids run from 0 to %ld", (long)token,
+                       (long)t->n - 1);
+    if (t->is_end[token]) {
+        if (m->ops->accepting(m->program, m->at))
+            return ENGINE_OK;
+        return gb_fail(err, errlen, ENGINE_EINVAL, "end token %ld at offset 0: the document may not end here",
+                       (long)token);
+    }
+    uint64_t first = t->offsets[token], len = t->offsets[token + 1] - first;
+    if (len == 0)
+        return gb_fail(err, errlen, ENGINE_EINVAL, "token %ld has no bytes and ends nothing: it is never allowed",
+                       (long)token);
+    return advance(m, t->bytes + first, len, err, errlen);
+}
+
+engine_status engine_matcher_commit_bytes(engine_matcher *m, const char *bytes, uint64_t len, char *err,
+                                          size_t errlen)
+{
+    if (bytes == NULL && len > 0)
+        return gb_fail(err, errlen, ENGINE_EINVAL, "bytes are NULL");
+    return advance(m, (const uint8_t *)bytes, len, err, errlen);
+}
+
+int engine_matcher_accepting(const engine_matcher *m)
+{
+    return m->ops->accepting(m->program, m->at);
+}
+
+int engine_matcher_begun(const engine_matcher *m)
+{
+    return m->begun;
+}
+
+/* ---- What follows by itself ------------------------------------------------------------------- */
+
+/* The only byte that may follow, or -1; a document that may end has no such byte. */
+static int only_byte(const engine_matcher *m, const doc *at)
+{
+    uint64_t set[4];
+    int found = -1;
+    if (m->ops->accepting(m->program, at))
+        return -1;
+    m->ops->allowed(m->program, at, set);
+    for (int i = 0; i < 4; i++) {
+        if (set[i] == 0)
+            continue;
+        if (found >= 0 || (set[i] & (set[i] - 1)) != 0)
+            return -1;
+        found = i * 64 + __builtin_ctzll(set[i]);
+    }
+    return found;
+}
+
+engine_status engine_matcher_forced(engine_matcher *m, char *out, uint64_t cap, uint64_t *len, char *err,
+                                    size_t errlen)
+{
+    if (len == NULL || (out == NULL && cap > 0))
+        return gb_fail(err, errlen, ENGINE_EINVAL, "out and len must not be NULL");
+    doc_arena *arena = m->walk.arena;
+    const doc *at = m->at;
+    int byte;
+    doc_arena_reset(arena, 0);
+    for (*len = 0; *len < cap && (byte = only_byte(m, at)) >= 0;) {
+        at = m->ops->step(m->program, arena, at, (uint8_t)byte);
+        if (at == NULL)
+            return doc_arena_failed(arena) ? no_memory(err, errlen)
+                                           : gb_fail(err, errlen, ENGINE_EINVAL, "internal: a forced byte is refused");
+        out[(*len)++] = (char)byte;
+    }
+    return ENGINE_OK;
+}
+
+/* A JSON array of strings that grows; what goes beyond cap is counted only. */
+typedef struct list {
+    char *out;
+    uint64_t cap, len;
+    uint32_t n;
+} list;
+
+static void put(list *l, char byte)
+{
+    if (l->len < l->cap)
+        l->out[l->len] = byte;
+    l->len++;
+}
+
+static void put_string(list *l, const char *text, uint32_t len)
+{
+    static const char hex[] = "0123456789abcdef";
+    if (l->n++ > 0)
+        put(l, ',');
+    put(l, '"');
+    for (uint32_t i = 0; i < len; i++) {
+        uint8_t byte = (uint8_t)text[i];
+        if (byte == '"' || byte == '\\') {
+            put(l, '\\');
+            put(l, (char)byte);
+        } else if (byte < 0x20) {
+            for (const char *s = "\\u00"; *s; s++)
+                put(l, *s);
+            put(l, hex[byte >> 4]);
+            put(l, hex[byte & 15]);
+        } else {
+            put(l, (char)byte);
+        }
+    }
+    put(l, '"');
+}
+
+static engine_status list_pointer(engine_matcher *m, const doc *at, list *filled, char *buffer, char *err,
+                                  size_t errlen)
+{
+    uint32_t len = m->ops->pointer(m->program, at, buffer, POINTER_BYTES);
+    if (len >= POINTER_BYTES)
+        return gb_fail(err, errlen, ENGINE_EUNSUPPORTED, "the JSON pointer of a value is longer than %u bytes",
+                       POINTER_BYTES - 1);
+    put_string(filled, buffer, len);
+    return ENGINE_OK;
+}
+
+/* Write the completion; filled NULL: not wanted. The walk's arena holds two positions at a time: it
+ * is reset by copying to and fro between it and the spare one. */
+static engine_status complete(engine_matcher *m, char *out, uint64_t cap, uint64_t *len, list *filled, char *buffer,
+                              char *err, size_t errlen)
+{
+    json_scan scan = m->scan;
+    doc_arena *arena = m->walk.arena, *other = m->spare;
+    const doc *at = m->at;
+    uint8_t byte;
+    doc_arena_reset(arena, 0);
+    *len = 0;
+    while (m->ops->closing(m->program, at, &byte)) {
+        engine_status status = ENGINE_OK;
+        if (filled != NULL && *len == 0 && json_scan_in_value(&scan))
+            status = list_pointer(m, at, filled, buffer, err, errlen);
+        at = m->ops->step(m->program, arena, at, byte);
+        if (at == NULL)
+            return doc_arena_failed(arena) ? no_memory(err, errlen)
+                                           : gb_fail(err, errlen, ENGINE_EINVAL, "internal: a closing byte is refused");
+        if (json_scan_read(&scan, byte) && filled != NULL && status == ENGINE_OK)
+            status = list_pointer(m, at, filled, buffer, err, errlen);
+        if (status != ENGINE_OK)
+            return status;
+        if (*len < cap)
+            out[*len] = (char)byte;
+        ++*len;
+        if (doc_arena_used(arena) > 1u << 20) {
+            doc_arena_reset(other, 0);
+            at = m->ops->keep(m->program, other, at);
+            if (at == NULL)
+                return no_memory(err, errlen);
+            doc_arena *swap = arena;
+            arena = other;
+            other = swap;
+        }
+    }
+    if (!m->ops->accepting(m->program, at))
+        return gb_fail(err, errlen, ENGINE_EINVAL, "internal: a position without an ending");
+    if (*len > cap)
+        return gb_fail(err, errlen, ENGINE_EINVAL, "the completion has %llu bytes, more than the %llu of out",
+                       (unsigned long long)*len, (unsigned long long)cap);
+    return ENGINE_OK;
+}
+
+engine_status engine_matcher_close(engine_matcher *m, char *out, uint64_t cap, uint64_t *len, char *filled,
+                                   uint64_t filled_cap, uint64_t *filled_len, char *err, size_t errlen)
+{
+    if (len == NULL || (out == NULL && cap > 0) || (filled != NULL && filled_len == NULL))
+        return gb_fail(err, errlen, ENGINE_EINVAL, "out, len and filled_len must not be NULL");
+    list wanted = {filled, filled_cap, 0, 0};
+    char *buffer = filled != NULL ? malloc(POINTER_BYTES) : NULL;
+    if (filled != NULL && buffer == NULL)
+        return no_memory(err, errlen);
+    if (filled != NULL)
+        put(&wanted, '[');
+    list *named = filled != NULL && m->constraint->is_json ? &wanted : NULL;
+    engine_status status = complete(m, out, cap, len, named, buffer, err, errlen);
+    free(buffer);
+    if (filled == NULL)
+        return status;
+    put(&wanted, ']');
+    *filled_len = wanted.len;
+    if (status == ENGINE_OK && wanted.len > filled_cap)
+        return gb_fail(err, errlen, ENGINE_EINVAL, "the list of filled values has %llu bytes, more than the %llu given",
+                       (unsigned long long)wanted.len, (unsigned long long)filled_cap);
+    return status;
+}
+
+engine_status engine_matcher_pointer(engine_matcher *m, char *out, uint64_t cap, uint64_t *len, char *err,
+                                     size_t errlen)
+{
+    if (len == NULL || out == NULL || cap < 1)
+        return gb_fail(err, errlen, ENGINE_EINVAL, "out and len must not be NULL");
+    uint32_t room = cap < UINT32_MAX ? (uint32_t)cap : UINT32_MAX;
+    *len = m->ops->pointer(m->program, m->at, out, room);
+    if (*len >= cap)
+        return gb_fail(err, errlen, ENGINE_EINVAL, "the pointer has %llu bytes, more than out holds",
+                       (unsigned long long)*len);
+    return ENGINE_OK;
+}
