@@ -583,270 +583,361 @@ static void (*_cffi_call_python_org)(struct _cffi_externpy_s *, char *);
 /************************************************************/
 
 static void *_cffi_types[] = {
-/*  0 */ _CFFI_OP(_CFFI_OP_FUNCTION, 106), // char const *()(int32_t)
-/*  1 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21), // int32_t
+/*  0 */ _CFFI_OP(_CFFI_OP_FUNCTION, 15), // char const *()(engine_constraint const *)
+/*  1 */ _CFFI_OP(_CFFI_OP_POINTER, 326), // engine_constraint const *
 /*  2 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/*  3 */ _CFFI_OP(_CFFI_OP_FUNCTION, 106), // char const *()(void)
-/*  4 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/*  5 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(char *, size_t)
-/*  6 */ _CFFI_OP(_CFFI_OP_POINTER, 238), // char *
-/*  7 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28), // size_t
-/*  8 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/*  9 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(engine_context * *, engine_model const *, engine_context_options const *, char *, size_t)
-/* 10 */ _CFFI_OP(_CFFI_OP_POINTER, 17), // engine_context * *
-/* 11 */ _CFFI_OP(_CFFI_OP_POINTER, 245), // engine_model const *
-/* 12 */ _CFFI_OP(_CFFI_OP_POINTER, 241), // engine_context_options const *
-/* 13 */ _CFFI_OP(_CFFI_OP_NOOP, 6),
-/* 14 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 15 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 16 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(engine_context *, engine_entry const *, int32_t, float *, uint64_t, char *, size_t)
-/* 17 */ _CFFI_OP(_CFFI_OP_POINTER, 240), // engine_context *
-/* 18 */ _CFFI_OP(_CFFI_OP_POINTER, 242), // engine_entry const *
-/* 19 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
-/* 20 */ _CFFI_OP(_CFFI_OP_POINTER, 259), // float *
-/* 21 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24), // uint64_t
-/* 22 */ _CFFI_OP(_CFFI_OP_NOOP, 6),
-/* 23 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 24 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 25 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(engine_context *, int32_t, int32_t, char *, size_t)
-/* 26 */ _CFFI_OP(_CFFI_OP_NOOP, 17),
-/* 27 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
-/* 28 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
-/* 29 */ _CFFI_OP(_CFFI_OP_NOOP, 6),
-/* 30 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 31 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 32 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(engine_context *, int32_t, void const *, uint64_t, char *, size_t)
-/* 33 */ _CFFI_OP(_CFFI_OP_NOOP, 17),
-/* 34 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
-/* 35 */ _CFFI_OP(_CFFI_OP_POINTER, 263), // void const *
-/* 36 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
-/* 37 */ _CFFI_OP(_CFFI_OP_NOOP, 6),
-/* 38 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 39 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 40 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(engine_context const *, int32_t, void *, uint64_t, char *, size_t)
-/* 41 */ _CFFI_OP(_CFFI_OP_POINTER, 240), // engine_context const *
-/* 42 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
-/* 43 */ _CFFI_OP(_CFFI_OP_POINTER, 263), // void *
-/* 44 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
-/* 45 */ _CFFI_OP(_CFFI_OP_NOOP, 6),
-/* 46 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 47 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 48 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(engine_file * *, int, int, char *, size_t)
-/* 49 */ _CFFI_OP(_CFFI_OP_POINTER, 230), // engine_file * *
-/* 50 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7), // int
-/* 51 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 52 */ _CFFI_OP(_CFFI_OP_NOOP, 6),
-/* 53 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 54 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 55 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(engine_file const *, uint64_t, engine_kv *, char *, size_t)
-/* 56 */ _CFFI_OP(_CFFI_OP_POINTER, 243), // engine_file const *
-/* 57 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
-/* 58 */ _CFFI_OP(_CFFI_OP_POINTER, 244), // engine_kv *
-/* 59 */ _CFFI_OP(_CFFI_OP_NOOP, 6),
-/* 60 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 61 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 62 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(engine_file const *, uint64_t, engine_tensor *, char *, size_t)
-/* 63 */ _CFFI_OP(_CFFI_OP_NOOP, 56),
-/* 64 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
-/* 65 */ _CFFI_OP(_CFFI_OP_POINTER, 250), // engine_tensor *
-/* 66 */ _CFFI_OP(_CFFI_OP_NOOP, 6),
-/* 67 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 68 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 69 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(engine_file const *, uint64_t, uint64_t, uint64_t, char const * *, uint64_t *, char *, size_t)
-/* 70 */ _CFFI_OP(_CFFI_OP_NOOP, 56),
-/* 71 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
-/* 72 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
-/* 73 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
-/* 74 */ _CFFI_OP(_CFFI_OP_POINTER, 106), // char const * *
-/* 75 */ _CFFI_OP(_CFFI_OP_POINTER, 21), // uint64_t *
-/* 76 */ _CFFI_OP(_CFFI_OP_NOOP, 6),
-/* 77 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 78 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 79 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(engine_file const *, uint64_t, uint64_t, uint64_t, float *, char *, size_t)
-/* 80 */ _CFFI_OP(_CFFI_OP_NOOP, 56),
-/* 81 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
-/* 82 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
+/*  3 */ _CFFI_OP(_CFFI_OP_FUNCTION, 15), // char const *()(int32_t)
+/*  4 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21), // int32_t
+/*  5 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/*  6 */ _CFFI_OP(_CFFI_OP_FUNCTION, 15), // char const *()(void)
+/*  7 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/*  8 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(char *, size_t)
+/*  9 */ _CFFI_OP(_CFFI_OP_POINTER, 324), // char *
+/* 10 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28), // size_t
+/* 11 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 12 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_constraint * *, int32_t, char const *, uint64_t, engine_constraint_options const *, char *, size_t)
+/* 13 */ _CFFI_OP(_CFFI_OP_POINTER, 102), // engine_constraint * *
+/* 14 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
+/* 15 */ _CFFI_OP(_CFFI_OP_POINTER, 324), // char const *
+/* 16 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24), // uint64_t
+/* 17 */ _CFFI_OP(_CFFI_OP_POINTER, 327), // engine_constraint_options const *
+/* 18 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
+/* 19 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 20 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 21 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_context * *, engine_model const *, engine_context_options const *, char *, size_t)
+/* 22 */ _CFFI_OP(_CFFI_OP_POINTER, 29), // engine_context * *
+/* 23 */ _CFFI_OP(_CFFI_OP_POINTER, 334), // engine_model const *
+/* 24 */ _CFFI_OP(_CFFI_OP_POINTER, 329), // engine_context_options const *
+/* 25 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
+/* 26 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 27 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 28 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_context *, engine_entry const *, int32_t, float *, uint64_t, char *, size_t)
+/* 29 */ _CFFI_OP(_CFFI_OP_POINTER, 328), // engine_context *
+/* 30 */ _CFFI_OP(_CFFI_OP_POINTER, 330), // engine_entry const *
+/* 31 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
+/* 32 */ _CFFI_OP(_CFFI_OP_POINTER, 350), // float *
+/* 33 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
+/* 34 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
+/* 35 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 36 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 37 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_context *, int32_t, int32_t, char *, size_t)
+/* 38 */ _CFFI_OP(_CFFI_OP_NOOP, 29),
+/* 39 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
+/* 40 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
+/* 41 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
+/* 42 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 43 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 44 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_context *, int32_t, void const *, uint64_t, char *, size_t)
+/* 45 */ _CFFI_OP(_CFFI_OP_NOOP, 29),
+/* 46 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
+/* 47 */ _CFFI_OP(_CFFI_OP_POINTER, 354), // void const *
+/* 48 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
+/* 49 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
+/* 50 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 51 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 52 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_context const *, int32_t, void *, uint64_t, char *, size_t)
+/* 53 */ _CFFI_OP(_CFFI_OP_POINTER, 328), // engine_context const *
+/* 54 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
+/* 55 */ _CFFI_OP(_CFFI_OP_POINTER, 354), // void *
+/* 56 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
+/* 57 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
+/* 58 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 59 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 60 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_file * *, int, int, char *, size_t)
+/* 61 */ _CFFI_OP(_CFFI_OP_POINTER, 310), // engine_file * *
+/* 62 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7), // int
+/* 63 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 64 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
+/* 65 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 66 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 67 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_file const *, uint64_t, engine_kv *, char *, size_t)
+/* 68 */ _CFFI_OP(_CFFI_OP_POINTER, 331), // engine_file const *
+/* 69 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
+/* 70 */ _CFFI_OP(_CFFI_OP_POINTER, 332), // engine_kv *
+/* 71 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
+/* 72 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 73 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 74 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_file const *, uint64_t, engine_tensor *, char *, size_t)
+/* 75 */ _CFFI_OP(_CFFI_OP_NOOP, 68),
+/* 76 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
+/* 77 */ _CFFI_OP(_CFFI_OP_POINTER, 339), // engine_tensor *
+/* 78 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
+/* 79 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 80 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 81 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_file const *, uint64_t, uint64_t, uint64_t, char const * *, uint64_t *, char *, size_t)
+/* 82 */ _CFFI_OP(_CFFI_OP_NOOP, 68),
 /* 83 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
-/* 84 */ _CFFI_OP(_CFFI_OP_NOOP, 20),
-/* 85 */ _CFFI_OP(_CFFI_OP_NOOP, 6),
-/* 86 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 87 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 88 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(engine_model * *, engine_file const *, char *, size_t)
-/* 89 */ _CFFI_OP(_CFFI_OP_POINTER, 233), // engine_model * *
-/* 90 */ _CFFI_OP(_CFFI_OP_NOOP, 56),
-/* 91 */ _CFFI_OP(_CFFI_OP_NOOP, 6),
-/* 92 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 93 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 94 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(engine_model const *, engine_model_info *)
-/* 95 */ _CFFI_OP(_CFFI_OP_NOOP, 11),
-/* 96 */ _CFFI_OP(_CFFI_OP_POINTER, 246), // engine_model_info *
-/* 97 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 98 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(engine_vocab * *, engine_file const *, char *, size_t)
-/* 99 */ _CFFI_OP(_CFFI_OP_POINTER, 236), // engine_vocab * *
-/* 100 */ _CFFI_OP(_CFFI_OP_NOOP, 56),
-/* 101 */ _CFFI_OP(_CFFI_OP_NOOP, 6),
-/* 102 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 103 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 104 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(engine_vocab const *, char const *, uint64_t, uint32_t, engine_span const *, uint64_t, int32_t *, uint64_t, uint64_t *, char *, size_t)
-/* 105 */ _CFFI_OP(_CFFI_OP_POINTER, 251), // engine_vocab const *
-/* 106 */ _CFFI_OP(_CFFI_OP_POINTER, 238), // char const *
-/* 107 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
-/* 108 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22), // uint32_t
-/* 109 */ _CFFI_OP(_CFFI_OP_POINTER, 248), // engine_span const *
-/* 110 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
-/* 111 */ _CFFI_OP(_CFFI_OP_POINTER, 1), // int32_t *
-/* 112 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
-/* 113 */ _CFFI_OP(_CFFI_OP_NOOP, 75),
-/* 114 */ _CFFI_OP(_CFFI_OP_NOOP, 6),
-/* 115 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 116 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 117 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(engine_vocab const *, engine_vocab_info *)
-/* 118 */ _CFFI_OP(_CFFI_OP_NOOP, 105),
-/* 119 */ _CFFI_OP(_CFFI_OP_POINTER, 252), // engine_vocab_info *
+/* 84 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
+/* 85 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
+/* 86 */ _CFFI_OP(_CFFI_OP_POINTER, 15), // char const * *
+/* 87 */ _CFFI_OP(_CFFI_OP_POINTER, 16), // uint64_t *
+/* 88 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
+/* 89 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 90 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 91 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_file const *, uint64_t, uint64_t, uint64_t, float *, char *, size_t)
+/* 92 */ _CFFI_OP(_CFFI_OP_NOOP, 68),
+/* 93 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
+/* 94 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
+/* 95 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
+/* 96 */ _CFFI_OP(_CFFI_OP_NOOP, 32),
+/* 97 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
+/* 98 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 99 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 100 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_matcher * *, engine_constraint *, engine_tokens *, char *, size_t)
+/* 101 */ _CFFI_OP(_CFFI_OP_POINTER, 114), // engine_matcher * *
+/* 102 */ _CFFI_OP(_CFFI_OP_POINTER, 326), // engine_constraint *
+/* 103 */ _CFFI_OP(_CFFI_OP_POINTER, 340), // engine_tokens *
+/* 104 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
+/* 105 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 106 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 107 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_matcher * *, engine_matcher const *, char *, size_t)
+/* 108 */ _CFFI_OP(_CFFI_OP_NOOP, 101),
+/* 109 */ _CFFI_OP(_CFFI_OP_POINTER, 333), // engine_matcher const *
+/* 110 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
+/* 111 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 112 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 113 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_matcher *, char *, uint64_t, uint64_t *, char *, size_t)
+/* 114 */ _CFFI_OP(_CFFI_OP_POINTER, 333), // engine_matcher *
+/* 115 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
+/* 116 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
+/* 117 */ _CFFI_OP(_CFFI_OP_NOOP, 87),
+/* 118 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
+/* 119 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 120 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 121 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(engine_vocab const *, int32_t, char const * *, uint64_t *, char *, size_t)
-/* 122 */ _CFFI_OP(_CFFI_OP_NOOP, 105),
-/* 123 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
-/* 124 */ _CFFI_OP(_CFFI_OP_NOOP, 74),
-/* 125 */ _CFFI_OP(_CFFI_OP_NOOP, 75),
-/* 126 */ _CFFI_OP(_CFFI_OP_NOOP, 6),
-/* 127 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 128 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 129 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(engine_vocab const *, int32_t, int, char const * *, uint64_t *, char *, size_t)
-/* 130 */ _CFFI_OP(_CFFI_OP_NOOP, 105),
-/* 131 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
-/* 132 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 133 */ _CFFI_OP(_CFFI_OP_NOOP, 74),
-/* 134 */ _CFFI_OP(_CFFI_OP_NOOP, 75),
-/* 135 */ _CFFI_OP(_CFFI_OP_NOOP, 6),
-/* 136 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 137 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 138 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(float const *, int32_t, engine_sampler_options const *, int32_t const *, int32_t, uint64_t, int32_t *, char *, size_t)
-/* 139 */ _CFFI_OP(_CFFI_OP_POINTER, 259), // float const *
-/* 140 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
-/* 141 */ _CFFI_OP(_CFFI_OP_POINTER, 247), // engine_sampler_options const *
-/* 142 */ _CFFI_OP(_CFFI_OP_POINTER, 1), // int32_t const *
-/* 143 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
-/* 144 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
-/* 145 */ _CFFI_OP(_CFFI_OP_NOOP, 111),
-/* 146 */ _CFFI_OP(_CFFI_OP_NOOP, 6),
-/* 147 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 148 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 149 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(float const *, int32_t, float *, char *, size_t)
-/* 150 */ _CFFI_OP(_CFFI_OP_NOOP, 139),
-/* 151 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
-/* 152 */ _CFFI_OP(_CFFI_OP_NOOP, 20),
-/* 153 */ _CFFI_OP(_CFFI_OP_NOOP, 6),
-/* 154 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 155 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 156 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(float const *, int32_t, int32_t, int32_t *, char *, size_t)
-/* 157 */ _CFFI_OP(_CFFI_OP_NOOP, 139),
-/* 158 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
-/* 159 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
-/* 160 */ _CFFI_OP(_CFFI_OP_NOOP, 111),
-/* 161 */ _CFFI_OP(_CFFI_OP_NOOP, 6),
-/* 162 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 163 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 164 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(int32_t, int32_t, double *, char const * *, char *, size_t)
-/* 165 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
+/* 121 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_matcher *, char *, uint64_t, uint64_t *, char *, uint64_t, uint64_t *, char *, size_t)
+/* 122 */ _CFFI_OP(_CFFI_OP_NOOP, 114),
+/* 123 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
+/* 124 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
+/* 125 */ _CFFI_OP(_CFFI_OP_NOOP, 87),
+/* 126 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
+/* 127 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
+/* 128 */ _CFFI_OP(_CFFI_OP_NOOP, 87),
+/* 129 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
+/* 130 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 131 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 132 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_matcher *, char const *, uint64_t, char *, size_t)
+/* 133 */ _CFFI_OP(_CFFI_OP_NOOP, 114),
+/* 134 */ _CFFI_OP(_CFFI_OP_NOOP, 15),
+/* 135 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
+/* 136 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
+/* 137 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 138 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 139 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_matcher *, int32_t, char *, size_t)
+/* 140 */ _CFFI_OP(_CFFI_OP_NOOP, 114),
+/* 141 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
+/* 142 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
+/* 143 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 144 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 145 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_matcher *, uint32_t *, uint64_t, char *, size_t)
+/* 146 */ _CFFI_OP(_CFFI_OP_NOOP, 114),
+/* 147 */ _CFFI_OP(_CFFI_OP_POINTER, 182), // uint32_t *
+/* 148 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
+/* 149 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
+/* 150 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 151 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 152 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_model * *, engine_file const *, char *, size_t)
+/* 153 */ _CFFI_OP(_CFFI_OP_POINTER, 316), // engine_model * *
+/* 154 */ _CFFI_OP(_CFFI_OP_NOOP, 68),
+/* 155 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
+/* 156 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 157 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 158 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_model const *, engine_model_info *)
+/* 159 */ _CFFI_OP(_CFFI_OP_NOOP, 23),
+/* 160 */ _CFFI_OP(_CFFI_OP_POINTER, 335), // engine_model_info *
+/* 161 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 162 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_tokens * *, char const *, uint64_t const *, int32_t, int32_t const *, int32_t, char *, size_t)
+/* 163 */ _CFFI_OP(_CFFI_OP_POINTER, 103), // engine_tokens * *
+/* 164 */ _CFFI_OP(_CFFI_OP_NOOP, 15),
+/* 165 */ _CFFI_OP(_CFFI_OP_POINTER, 16), // uint64_t const *
 /* 166 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
-/* 167 */ _CFFI_OP(_CFFI_OP_POINTER, 239), // double *
-/* 168 */ _CFFI_OP(_CFFI_OP_NOOP, 74),
-/* 169 */ _CFFI_OP(_CFFI_OP_NOOP, 6),
+/* 167 */ _CFFI_OP(_CFFI_OP_POINTER, 4), // int32_t const *
+/* 168 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
+/* 169 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
 /* 170 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 171 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 172 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(int32_t, void const *, uint64_t, uint64_t, float *, char *, size_t)
-/* 173 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
-/* 174 */ _CFFI_OP(_CFFI_OP_NOOP, 35),
-/* 175 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
-/* 176 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
-/* 177 */ _CFFI_OP(_CFFI_OP_NOOP, 20),
-/* 178 */ _CFFI_OP(_CFFI_OP_NOOP, 6),
-/* 179 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 180 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 181 */ _CFFI_OP(_CFFI_OP_FUNCTION, 249), // engine_status()(uint64_t, int32_t, int32_t, double *, char *, size_t)
-/* 182 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
-/* 183 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
-/* 184 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
-/* 185 */ _CFFI_OP(_CFFI_OP_NOOP, 167),
-/* 186 */ _CFFI_OP(_CFFI_OP_NOOP, 6),
-/* 187 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 188 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 189 */ _CFFI_OP(_CFFI_OP_FUNCTION, 50), // int()(engine_vocab const *, int32_t)
-/* 190 */ _CFFI_OP(_CFFI_OP_NOOP, 105),
-/* 191 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
-/* 192 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 193 */ _CFFI_OP(_CFFI_OP_FUNCTION, 1), // int32_t()(engine_context const *, int32_t)
-/* 194 */ _CFFI_OP(_CFFI_OP_NOOP, 41),
-/* 195 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
-/* 196 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 197 */ _CFFI_OP(_CFFI_OP_FUNCTION, 1), // int32_t()(engine_vocab const *, int32_t)
-/* 198 */ _CFFI_OP(_CFFI_OP_NOOP, 105),
-/* 199 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
-/* 200 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 201 */ _CFFI_OP(_CFFI_OP_FUNCTION, 260), // int64_t()(engine_file const *, char const *, uint64_t)
-/* 202 */ _CFFI_OP(_CFFI_OP_NOOP, 56),
-/* 203 */ _CFFI_OP(_CFFI_OP_NOOP, 106),
-/* 204 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
-/* 205 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 206 */ _CFFI_OP(_CFFI_OP_FUNCTION, 108), // uint32_t()(engine_file const *)
-/* 207 */ _CFFI_OP(_CFFI_OP_NOOP, 56),
-/* 208 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 209 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // uint64_t()(engine_context const *)
-/* 210 */ _CFFI_OP(_CFFI_OP_NOOP, 41),
+/* 172 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_vocab * *, engine_file const *, char *, size_t)
+/* 173 */ _CFFI_OP(_CFFI_OP_POINTER, 322), // engine_vocab * *
+/* 174 */ _CFFI_OP(_CFFI_OP_NOOP, 68),
+/* 175 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
+/* 176 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 177 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 178 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_vocab const *, char const *, uint64_t, uint32_t, engine_span const *, uint64_t, int32_t *, uint64_t, uint64_t *, char *, size_t)
+/* 179 */ _CFFI_OP(_CFFI_OP_POINTER, 341), // engine_vocab const *
+/* 180 */ _CFFI_OP(_CFFI_OP_NOOP, 15),
+/* 181 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
+/* 182 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22), // uint32_t
+/* 183 */ _CFFI_OP(_CFFI_OP_POINTER, 337), // engine_span const *
+/* 184 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
+/* 185 */ _CFFI_OP(_CFFI_OP_POINTER, 4), // int32_t *
+/* 186 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
+/* 187 */ _CFFI_OP(_CFFI_OP_NOOP, 87),
+/* 188 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
+/* 189 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 190 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 191 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_vocab const *, engine_vocab_info *)
+/* 192 */ _CFFI_OP(_CFFI_OP_NOOP, 179),
+/* 193 */ _CFFI_OP(_CFFI_OP_POINTER, 342), // engine_vocab_info *
+/* 194 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 195 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_vocab const *, int32_t, char const * *, uint64_t *, char *, size_t)
+/* 196 */ _CFFI_OP(_CFFI_OP_NOOP, 179),
+/* 197 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
+/* 198 */ _CFFI_OP(_CFFI_OP_NOOP, 86),
+/* 199 */ _CFFI_OP(_CFFI_OP_NOOP, 87),
+/* 200 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
+/* 201 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 202 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 203 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_vocab const *, int32_t, int, char const * *, uint64_t *, char *, size_t)
+/* 204 */ _CFFI_OP(_CFFI_OP_NOOP, 179),
+/* 205 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
+/* 206 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 207 */ _CFFI_OP(_CFFI_OP_NOOP, 86),
+/* 208 */ _CFFI_OP(_CFFI_OP_NOOP, 87),
+/* 209 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
+/* 210 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 211 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 212 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // uint64_t()(engine_context const *, int32_t)
-/* 213 */ _CFFI_OP(_CFFI_OP_NOOP, 41),
+/* 212 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(float const *, int32_t, engine_sampler_options const *, int32_t const *, int32_t, uint64_t, int32_t *, char *, size_t)
+/* 213 */ _CFFI_OP(_CFFI_OP_POINTER, 350), // float const *
 /* 214 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
-/* 215 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 216 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // uint64_t()(engine_file const *)
-/* 217 */ _CFFI_OP(_CFFI_OP_NOOP, 56),
-/* 218 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 219 */ _CFFI_OP(_CFFI_OP_FUNCTION, 21), // uint64_t()(int32_t)
-/* 220 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
-/* 221 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 222 */ _CFFI_OP(_CFFI_OP_FUNCTION, 263), // void()(engine_context *)
-/* 223 */ _CFFI_OP(_CFFI_OP_NOOP, 17),
-/* 224 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 225 */ _CFFI_OP(_CFFI_OP_FUNCTION, 263), // void()(engine_context *, int)
-/* 226 */ _CFFI_OP(_CFFI_OP_NOOP, 17),
-/* 227 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
-/* 228 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 229 */ _CFFI_OP(_CFFI_OP_FUNCTION, 263), // void()(engine_file *)
-/* 230 */ _CFFI_OP(_CFFI_OP_POINTER, 243), // engine_file *
-/* 231 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 232 */ _CFFI_OP(_CFFI_OP_FUNCTION, 263), // void()(engine_model *)
-/* 233 */ _CFFI_OP(_CFFI_OP_POINTER, 245), // engine_model *
-/* 234 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 235 */ _CFFI_OP(_CFFI_OP_FUNCTION, 263), // void()(engine_vocab *)
-/* 236 */ _CFFI_OP(_CFFI_OP_POINTER, 251), // engine_vocab *
+/* 215 */ _CFFI_OP(_CFFI_OP_POINTER, 336), // engine_sampler_options const *
+/* 216 */ _CFFI_OP(_CFFI_OP_NOOP, 167),
+/* 217 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
+/* 218 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
+/* 219 */ _CFFI_OP(_CFFI_OP_NOOP, 185),
+/* 220 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
+/* 221 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 222 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 223 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(float const *, int32_t, float *, char *, size_t)
+/* 224 */ _CFFI_OP(_CFFI_OP_NOOP, 213),
+/* 225 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
+/* 226 */ _CFFI_OP(_CFFI_OP_NOOP, 32),
+/* 227 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
+/* 228 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 229 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 230 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(float const *, int32_t, int32_t, int32_t *, char *, size_t)
+/* 231 */ _CFFI_OP(_CFFI_OP_NOOP, 213),
+/* 232 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
+/* 233 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
+/* 234 */ _CFFI_OP(_CFFI_OP_NOOP, 185),
+/* 235 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
+/* 236 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 237 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 238 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 2), // char
-/* 239 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 14), // double
-/* 240 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 0), // engine_context
-/* 241 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 1), // engine_context_options
-/* 242 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 2), // engine_entry
-/* 243 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 3), // engine_file
-/* 244 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 4), // engine_kv
-/* 245 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 5), // engine_model
-/* 246 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 6), // engine_model_info
-/* 247 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 7), // engine_sampler_options
-/* 248 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 8), // engine_span
-/* 249 */ _CFFI_OP(_CFFI_OP_ENUM, 6), // engine_status
-/* 250 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 9), // engine_tensor
-/* 251 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 10), // engine_vocab
-/* 252 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 11), // engine_vocab_info
-/* 253 */ _CFFI_OP(_CFFI_OP_ENUM, 0), // enum $1
-/* 254 */ _CFFI_OP(_CFFI_OP_ENUM, 1), // enum $2
-/* 255 */ _CFFI_OP(_CFFI_OP_ENUM, 2), // enum $3
-/* 256 */ _CFFI_OP(_CFFI_OP_ENUM, 3), // enum $4
-/* 257 */ _CFFI_OP(_CFFI_OP_ENUM, 4), // enum $5
-/* 258 */ _CFFI_OP(_CFFI_OP_ENUM, 5), // enum $6
-/* 259 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 13), // float
-/* 260 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23), // int64_t
-/* 261 */ _CFFI_OP(_CFFI_OP_ARRAY, 21), // uint64_t[4]
-/* 262 */ (_cffi_opcode_t)(4),
-/* 263 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 0), // void
+/* 238 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(int32_t, int32_t, double *, char const * *, char *, size_t)
+/* 239 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
+/* 240 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
+/* 241 */ _CFFI_OP(_CFFI_OP_POINTER, 325), // double *
+/* 242 */ _CFFI_OP(_CFFI_OP_NOOP, 86),
+/* 243 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
+/* 244 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 245 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 246 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(int32_t, void const *, uint64_t, uint64_t, float *, char *, size_t)
+/* 247 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
+/* 248 */ _CFFI_OP(_CFFI_OP_NOOP, 47),
+/* 249 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
+/* 250 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
+/* 251 */ _CFFI_OP(_CFFI_OP_NOOP, 32),
+/* 252 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
+/* 253 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 254 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 255 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(uint64_t, int32_t, int32_t, double *, char *, size_t)
+/* 256 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
+/* 257 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
+/* 258 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
+/* 259 */ _CFFI_OP(_CFFI_OP_NOOP, 241),
+/* 260 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
+/* 261 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 262 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 263 */ _CFFI_OP(_CFFI_OP_FUNCTION, 62), // int()(engine_matcher const *)
+/* 264 */ _CFFI_OP(_CFFI_OP_NOOP, 109),
+/* 265 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 266 */ _CFFI_OP(_CFFI_OP_FUNCTION, 62), // int()(engine_vocab const *, int32_t)
+/* 267 */ _CFFI_OP(_CFFI_OP_NOOP, 179),
+/* 268 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
+/* 269 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 270 */ _CFFI_OP(_CFFI_OP_FUNCTION, 4), // int32_t()(engine_context const *, int32_t)
+/* 271 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
+/* 272 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
+/* 273 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 274 */ _CFFI_OP(_CFFI_OP_FUNCTION, 4), // int32_t()(engine_vocab const *, int32_t)
+/* 275 */ _CFFI_OP(_CFFI_OP_NOOP, 179),
+/* 276 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
+/* 277 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 278 */ _CFFI_OP(_CFFI_OP_FUNCTION, 351), // int64_t()(engine_file const *, char const *, uint64_t)
+/* 279 */ _CFFI_OP(_CFFI_OP_NOOP, 68),
+/* 280 */ _CFFI_OP(_CFFI_OP_NOOP, 15),
+/* 281 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
+/* 282 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 283 */ _CFFI_OP(_CFFI_OP_FUNCTION, 182), // uint32_t()(engine_file const *)
+/* 284 */ _CFFI_OP(_CFFI_OP_NOOP, 68),
+/* 285 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 286 */ _CFFI_OP(_CFFI_OP_FUNCTION, 16), // uint64_t()(engine_context const *)
+/* 287 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
+/* 288 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 289 */ _CFFI_OP(_CFFI_OP_FUNCTION, 16), // uint64_t()(engine_context const *, int32_t)
+/* 290 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
+/* 291 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
+/* 292 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 293 */ _CFFI_OP(_CFFI_OP_FUNCTION, 16), // uint64_t()(engine_file const *)
+/* 294 */ _CFFI_OP(_CFFI_OP_NOOP, 68),
+/* 295 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 296 */ _CFFI_OP(_CFFI_OP_FUNCTION, 16), // uint64_t()(int32_t)
+/* 297 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
+/* 298 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 299 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // void()(engine_constraint *)
+/* 300 */ _CFFI_OP(_CFFI_OP_NOOP, 102),
+/* 301 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 302 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // void()(engine_context *)
+/* 303 */ _CFFI_OP(_CFFI_OP_NOOP, 29),
+/* 304 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 305 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // void()(engine_context *, int)
+/* 306 */ _CFFI_OP(_CFFI_OP_NOOP, 29),
+/* 307 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 308 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 309 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // void()(engine_file *)
+/* 310 */ _CFFI_OP(_CFFI_OP_POINTER, 331), // engine_file *
+/* 311 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 312 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // void()(engine_matcher *)
+/* 313 */ _CFFI_OP(_CFFI_OP_NOOP, 114),
+/* 314 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 315 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // void()(engine_model *)
+/* 316 */ _CFFI_OP(_CFFI_OP_POINTER, 334), // engine_model *
+/* 317 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 318 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // void()(engine_tokens *)
+/* 319 */ _CFFI_OP(_CFFI_OP_NOOP, 103),
+/* 320 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 321 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // void()(engine_vocab *)
+/* 322 */ _CFFI_OP(_CFFI_OP_POINTER, 341), // engine_vocab *
+/* 323 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 324 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 2), // char
+/* 325 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 14), // double
+/* 326 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 0), // engine_constraint
+/* 327 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 1), // engine_constraint_options
+/* 328 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 2), // engine_context
+/* 329 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 3), // engine_context_options
+/* 330 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 4), // engine_entry
+/* 331 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 5), // engine_file
+/* 332 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 6), // engine_kv
+/* 333 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 7), // engine_matcher
+/* 334 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 8), // engine_model
+/* 335 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 9), // engine_model_info
+/* 336 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 10), // engine_sampler_options
+/* 337 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 11), // engine_span
+/* 338 */ _CFFI_OP(_CFFI_OP_ENUM, 7), // engine_status
+/* 339 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 12), // engine_tensor
+/* 340 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 13), // engine_tokens
+/* 341 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 14), // engine_vocab
+/* 342 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 15), // engine_vocab_info
+/* 343 */ _CFFI_OP(_CFFI_OP_ENUM, 0), // enum $1
+/* 344 */ _CFFI_OP(_CFFI_OP_ENUM, 1), // enum $2
+/* 345 */ _CFFI_OP(_CFFI_OP_ENUM, 2), // enum $3
+/* 346 */ _CFFI_OP(_CFFI_OP_ENUM, 3), // enum $4
+/* 347 */ _CFFI_OP(_CFFI_OP_ENUM, 4), // enum $5
+/* 348 */ _CFFI_OP(_CFFI_OP_ENUM, 5), // enum $6
+/* 349 */ _CFFI_OP(_CFFI_OP_ENUM, 6), // enum $7
+/* 350 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 13), // float
+/* 351 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23), // int64_t
+/* 352 */ _CFFI_OP(_CFFI_OP_ARRAY, 16), // uint64_t[4]
+/* 353 */ (_cffi_opcode_t)(4),
+/* 354 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 0), // void
 };
 
 static int _cffi_const_ENGINE_GGUF_U8(unsigned long long *o)
@@ -1059,6 +1150,48 @@ static int _cffi_const_ENGINE_WANT_HIDDEN(unsigned long long *o)
   return n;
 }
 
+static int _cffi_const_ENGINE_CONSTRAINT_JSON_SCHEMA(unsigned long long *o)
+{
+  int n = (ENGINE_CONSTRAINT_JSON_SCHEMA) <= 0;
+  *o = (unsigned long long)((ENGINE_CONSTRAINT_JSON_SCHEMA) | 0);  /* check that ENGINE_CONSTRAINT_JSON_SCHEMA is an integer */
+  return n;
+}
+
+static int _cffi_const_ENGINE_CONSTRAINT_JSON(unsigned long long *o)
+{
+  int n = (ENGINE_CONSTRAINT_JSON) <= 0;
+  *o = (unsigned long long)((ENGINE_CONSTRAINT_JSON) | 0);  /* check that ENGINE_CONSTRAINT_JSON is an integer */
+  return n;
+}
+
+static int _cffi_const_ENGINE_CONSTRAINT_REGEX(unsigned long long *o)
+{
+  int n = (ENGINE_CONSTRAINT_REGEX) <= 0;
+  *o = (unsigned long long)((ENGINE_CONSTRAINT_REGEX) | 0);  /* check that ENGINE_CONSTRAINT_REGEX is an integer */
+  return n;
+}
+
+static int _cffi_const_ENGINE_CONSTRAINT_CHOICE(unsigned long long *o)
+{
+  int n = (ENGINE_CONSTRAINT_CHOICE) <= 0;
+  *o = (unsigned long long)((ENGINE_CONSTRAINT_CHOICE) | 0);  /* check that ENGINE_CONSTRAINT_CHOICE is an integer */
+  return n;
+}
+
+static int _cffi_const_ENGINE_CONSTRAINT_GBNF(unsigned long long *o)
+{
+  int n = (ENGINE_CONSTRAINT_GBNF) <= 0;
+  *o = (unsigned long long)((ENGINE_CONSTRAINT_GBNF) | 0);  /* check that ENGINE_CONSTRAINT_GBNF is an integer */
+  return n;
+}
+
+static int _cffi_const_ENGINE_CONSTRAINT_LARK(unsigned long long *o)
+{
+  int n = (ENGINE_CONSTRAINT_LARK) <= 0;
+  *o = (unsigned long long)((ENGINE_CONSTRAINT_LARK) | 0);  /* check that ENGINE_CONSTRAINT_LARK is an integer */
+  return n;
+}
+
 static int _cffi_const_ENGINE_OK(unsigned long long *o)
 {
   int n = (ENGINE_OK) <= 0;
@@ -1148,7 +1281,7 @@ _cffi_f_engine_build_flags(PyObject *self, PyObject *noarg)
 
   (void)self; /* unused */
   (void)noarg; /* unused */
-  pyresult = _cffi_from_c_pointer((char *)result, _cffi_type(106));
+  pyresult = _cffi_from_c_pointer((char *)result, _cffi_type(15));
   return pyresult;
 }
 #else
@@ -1174,11 +1307,178 @@ _cffi_f_engine_compiler(PyObject *self, PyObject *noarg)
 
   (void)self; /* unused */
   (void)noarg; /* unused */
-  pyresult = _cffi_from_c_pointer((char *)result, _cffi_type(106));
+  pyresult = _cffi_from_c_pointer((char *)result, _cffi_type(15));
   return pyresult;
 }
 #else
 #  define _cffi_f_engine_compiler _cffi_d_engine_compiler
+#endif
+
+static engine_status _cffi_d_engine_constraint_compile(engine_constraint * * x0, int32_t x1, char const * x2, uint64_t x3, engine_constraint_options const * x4, char * x5, size_t x6)
+{
+  return engine_constraint_compile(x0, x1, x2, x3, x4, x5, x6);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_engine_constraint_compile(PyObject *self, PyObject *args)
+{
+  engine_constraint * * x0;
+  int32_t x1;
+  char const * x2;
+  uint64_t x3;
+  engine_constraint_options const * x4;
+  char * x5;
+  size_t x6;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  engine_status result;
+  PyObject *pyresult;
+  PyObject *arg0;
+  PyObject *arg1;
+  PyObject *arg2;
+  PyObject *arg3;
+  PyObject *arg4;
+  PyObject *arg5;
+  PyObject *arg6;
+
+  if (!PyArg_UnpackTuple(args, "engine_constraint_compile", 7, 7, &arg0, &arg1, &arg2, &arg3, &arg4, &arg5, &arg6))
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(13), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (engine_constraint * *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(13), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x1 = _cffi_to_c_int(arg1, int32_t);
+  if (x1 == (int32_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(15), arg2, (char **)&x2);
+  if (datasize != 0) {
+    x2 = ((size_t)datasize) <= 640 ? (char const *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(15), arg2, (char **)&x2,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x3 = _cffi_to_c_int(arg3, uint64_t);
+  if (x3 == (uint64_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(17), arg4, (char **)&x4);
+  if (datasize != 0) {
+    x4 = ((size_t)datasize) <= 640 ? (engine_constraint_options const *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(17), arg4, (char **)&x4,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(9), arg5, (char **)&x5);
+  if (datasize != 0) {
+    x5 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(9), arg5, (char **)&x5,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x6 = _cffi_to_c_int(arg6, size_t);
+  if (x6 == (size_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = engine_constraint_compile(x0, x1, x2, x3, x4, x5, x6); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_engine_constraint_compile _cffi_d_engine_constraint_compile
+#endif
+
+static void _cffi_d_engine_constraint_free(engine_constraint * x0)
+{
+  engine_constraint_free(x0);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_engine_constraint_free(PyObject *self, PyObject *arg0)
+{
+  engine_constraint * x0;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(102), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (engine_constraint *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(102), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { engine_constraint_free(x0); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  Py_INCREF(Py_None);
+  return Py_None;
+}
+#else
+#  define _cffi_f_engine_constraint_free _cffi_d_engine_constraint_free
+#endif
+
+static char const * _cffi_d_engine_constraint_notes(engine_constraint const * x0)
+{
+  return engine_constraint_notes(x0);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_engine_constraint_notes(PyObject *self, PyObject *arg0)
+{
+  engine_constraint const * x0;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  char const * result;
+  PyObject *pyresult;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(1), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (engine_constraint const *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(1), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = engine_constraint_notes(x0); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_pointer((char *)result, _cffi_type(15));
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_engine_constraint_notes _cffi_d_engine_constraint_notes
 #endif
 
 static void _cffi_d_engine_context_cancel(engine_context * x0, int x1)
@@ -1200,10 +1500,10 @@ _cffi_f_engine_context_cancel(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(17), arg0, (char **)&x0);
+      _cffi_type(29), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (engine_context *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(17), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(29), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1240,10 +1540,10 @@ _cffi_f_engine_context_free(PyObject *self, PyObject *arg0)
   struct _cffi_freeme_s *large_args_free = NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(17), arg0, (char **)&x0);
+      _cffi_type(29), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (engine_context *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(17), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(29), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1278,10 +1578,10 @@ _cffi_f_engine_context_kv_bytes(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(41), arg0, (char **)&x0);
+      _cffi_type(53), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (engine_context const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(41), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(53), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1328,37 +1628,37 @@ _cffi_f_engine_context_new(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(10), arg0, (char **)&x0);
+      _cffi_type(22), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (engine_context * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(10), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(22), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(11), arg1, (char **)&x1);
+      _cffi_type(23), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (engine_model const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(11), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(23), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(12), arg2, (char **)&x2);
+      _cffi_type(24), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (engine_context_options const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(12), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(24), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(6), arg3, (char **)&x3);
+      _cffi_type(9), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(6), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(9), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1374,7 +1674,7 @@ _cffi_f_engine_context_new(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -1417,10 +1717,10 @@ _cffi_f_engine_dequantize(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(35), arg1, (char **)&x1);
+      _cffi_type(47), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (void const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(35), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(47), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1434,19 +1734,19 @@ _cffi_f_engine_dequantize(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(20), arg4, (char **)&x4);
+      _cffi_type(32), arg4, (char **)&x4);
   if (datasize != 0) {
     x4 = ((size_t)datasize) <= 640 ? (float *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(20), arg4, (char **)&x4,
+    if (_cffi_convert_array_argument(_cffi_type(32), arg4, (char **)&x4,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(6), arg5, (char **)&x5);
+      _cffi_type(9), arg5, (char **)&x5);
   if (datasize != 0) {
     x5 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(6), arg5, (char **)&x5,
+    if (_cffi_convert_array_argument(_cffi_type(9), arg5, (char **)&x5,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1462,7 +1762,7 @@ _cffi_f_engine_dequantize(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -1485,10 +1785,10 @@ _cffi_f_engine_file_bytes(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(56), arg0, (char **)&x0);
+      _cffi_type(68), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (engine_file const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(56), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(68), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1531,19 +1831,19 @@ _cffi_f_engine_file_find_kv(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(56), arg0, (char **)&x0);
+      _cffi_type(68), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (engine_file const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(56), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(68), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(106), arg1, (char **)&x1);
+      _cffi_type(15), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (char const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(106), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(15), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1590,19 +1890,19 @@ _cffi_f_engine_file_find_tensor(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(56), arg0, (char **)&x0);
+      _cffi_type(68), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (engine_file const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(56), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(68), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(106), arg1, (char **)&x1);
+      _cffi_type(15), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (char const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(106), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(15), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1639,10 +1939,10 @@ _cffi_f_engine_file_free(PyObject *self, PyObject *arg0)
   struct _cffi_freeme_s *large_args_free = NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(230), arg0, (char **)&x0);
+      _cffi_type(310), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (engine_file *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(230), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(310), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1689,10 +1989,10 @@ _cffi_f_engine_file_kv(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(56), arg0, (char **)&x0);
+      _cffi_type(68), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (engine_file const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(56), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(68), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1702,19 +2002,19 @@ _cffi_f_engine_file_kv(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(58), arg2, (char **)&x2);
+      _cffi_type(70), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (engine_kv *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(58), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(70), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(6), arg3, (char **)&x3);
+      _cffi_type(9), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(6), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(9), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1730,7 +2030,7 @@ _cffi_f_engine_file_kv(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -1753,10 +2053,10 @@ _cffi_f_engine_file_kv_count(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(56), arg0, (char **)&x0);
+      _cffi_type(68), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (engine_file const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(56), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(68), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1809,10 +2109,10 @@ _cffi_f_engine_file_kv_strings(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(56), arg0, (char **)&x0);
+      _cffi_type(68), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (engine_file const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(56), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(68), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1830,28 +2130,28 @@ _cffi_f_engine_file_kv_strings(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(74), arg4, (char **)&x4);
+      _cffi_type(86), arg4, (char **)&x4);
   if (datasize != 0) {
     x4 = ((size_t)datasize) <= 640 ? (char const * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(74), arg4, (char **)&x4,
+    if (_cffi_convert_array_argument(_cffi_type(86), arg4, (char **)&x4,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(75), arg5, (char **)&x5);
+      _cffi_type(87), arg5, (char **)&x5);
   if (datasize != 0) {
     x5 = ((size_t)datasize) <= 640 ? (uint64_t *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(75), arg5, (char **)&x5,
+    if (_cffi_convert_array_argument(_cffi_type(87), arg5, (char **)&x5,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(6), arg6, (char **)&x6);
+      _cffi_type(9), arg6, (char **)&x6);
   if (datasize != 0) {
     x6 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(6), arg6, (char **)&x6,
+    if (_cffi_convert_array_argument(_cffi_type(9), arg6, (char **)&x6,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1867,7 +2167,7 @@ _cffi_f_engine_file_kv_strings(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -1902,10 +2202,10 @@ _cffi_f_engine_file_open(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(49), arg0, (char **)&x0);
+      _cffi_type(61), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (engine_file * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(49), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(61), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1919,10 +2219,10 @@ _cffi_f_engine_file_open(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(6), arg3, (char **)&x3);
+      _cffi_type(9), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(6), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(9), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1938,7 +2238,7 @@ _cffi_f_engine_file_open(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -1973,10 +2273,10 @@ _cffi_f_engine_file_tensor(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(56), arg0, (char **)&x0);
+      _cffi_type(68), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (engine_file const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(56), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(68), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -1986,19 +2286,19 @@ _cffi_f_engine_file_tensor(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(65), arg2, (char **)&x2);
+      _cffi_type(77), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (engine_tensor *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(65), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(77), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(6), arg3, (char **)&x3);
+      _cffi_type(9), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(6), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(9), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2014,7 +2314,7 @@ _cffi_f_engine_file_tensor(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -2037,10 +2337,10 @@ _cffi_f_engine_file_tensor_count(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(56), arg0, (char **)&x0);
+      _cffi_type(68), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (engine_file const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(56), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(68), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2091,10 +2391,10 @@ _cffi_f_engine_file_tensor_rows(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(56), arg0, (char **)&x0);
+      _cffi_type(68), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (engine_file const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(56), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(68), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2112,19 +2412,19 @@ _cffi_f_engine_file_tensor_rows(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(20), arg4, (char **)&x4);
+      _cffi_type(32), arg4, (char **)&x4);
   if (datasize != 0) {
     x4 = ((size_t)datasize) <= 640 ? (float *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(20), arg4, (char **)&x4,
+    if (_cffi_convert_array_argument(_cffi_type(32), arg4, (char **)&x4,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(6), arg5, (char **)&x5);
+      _cffi_type(9), arg5, (char **)&x5);
   if (datasize != 0) {
     x5 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(6), arg5, (char **)&x5,
+    if (_cffi_convert_array_argument(_cffi_type(9), arg5, (char **)&x5,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2140,7 +2440,7 @@ _cffi_f_engine_file_tensor_rows(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -2163,10 +2463,10 @@ _cffi_f_engine_file_version(PyObject *self, PyObject *arg0)
   PyObject *pyresult;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(56), arg0, (char **)&x0);
+      _cffi_type(68), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (engine_file const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(56), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(68), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2205,7 +2505,7 @@ _cffi_f_engine_kernel_set(PyObject *self, PyObject *noarg)
 
   (void)self; /* unused */
   (void)noarg; /* unused */
-  pyresult = _cffi_from_c_pointer((char *)result, _cffi_type(106));
+  pyresult = _cffi_from_c_pointer((char *)result, _cffi_type(15));
   return pyresult;
 }
 #else
@@ -2239,10 +2539,10 @@ _cffi_f_engine_log_softmax(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(139), arg0, (char **)&x0);
+      _cffi_type(213), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (float const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(139), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(213), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2252,19 +2552,19 @@ _cffi_f_engine_log_softmax(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(20), arg2, (char **)&x2);
+      _cffi_type(32), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (float *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(20), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(32), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(6), arg3, (char **)&x3);
+      _cffi_type(9), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(6), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(9), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2280,12 +2580,817 @@ _cffi_f_engine_log_softmax(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
 #else
 #  define _cffi_f_engine_log_softmax _cffi_d_engine_log_softmax
+#endif
+
+static int _cffi_d_engine_matcher_accepting(engine_matcher const * x0)
+{
+  return engine_matcher_accepting(x0);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_engine_matcher_accepting(PyObject *self, PyObject *arg0)
+{
+  engine_matcher const * x0;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  int result;
+  PyObject *pyresult;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(109), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (engine_matcher const *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(109), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = engine_matcher_accepting(x0); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_int(result, int);
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_engine_matcher_accepting _cffi_d_engine_matcher_accepting
+#endif
+
+static int _cffi_d_engine_matcher_begun(engine_matcher const * x0)
+{
+  return engine_matcher_begun(x0);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_engine_matcher_begun(PyObject *self, PyObject *arg0)
+{
+  engine_matcher const * x0;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  int result;
+  PyObject *pyresult;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(109), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (engine_matcher const *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(109), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = engine_matcher_begun(x0); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_int(result, int);
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_engine_matcher_begun _cffi_d_engine_matcher_begun
+#endif
+
+static engine_status _cffi_d_engine_matcher_close(engine_matcher * x0, char * x1, uint64_t x2, uint64_t * x3, char * x4, uint64_t x5, uint64_t * x6, char * x7, size_t x8)
+{
+  return engine_matcher_close(x0, x1, x2, x3, x4, x5, x6, x7, x8);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_engine_matcher_close(PyObject *self, PyObject *args)
+{
+  engine_matcher * x0;
+  char * x1;
+  uint64_t x2;
+  uint64_t * x3;
+  char * x4;
+  uint64_t x5;
+  uint64_t * x6;
+  char * x7;
+  size_t x8;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  engine_status result;
+  PyObject *pyresult;
+  PyObject *arg0;
+  PyObject *arg1;
+  PyObject *arg2;
+  PyObject *arg3;
+  PyObject *arg4;
+  PyObject *arg5;
+  PyObject *arg6;
+  PyObject *arg7;
+  PyObject *arg8;
+
+  if (!PyArg_UnpackTuple(args, "engine_matcher_close", 9, 9, &arg0, &arg1, &arg2, &arg3, &arg4, &arg5, &arg6, &arg7, &arg8))
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(114), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (engine_matcher *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(114), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(9), arg1, (char **)&x1);
+  if (datasize != 0) {
+    x1 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(9), arg1, (char **)&x1,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x2 = _cffi_to_c_int(arg2, uint64_t);
+  if (x2 == (uint64_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(87), arg3, (char **)&x3);
+  if (datasize != 0) {
+    x3 = ((size_t)datasize) <= 640 ? (uint64_t *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(87), arg3, (char **)&x3,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(9), arg4, (char **)&x4);
+  if (datasize != 0) {
+    x4 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(9), arg4, (char **)&x4,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x5 = _cffi_to_c_int(arg5, uint64_t);
+  if (x5 == (uint64_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(87), arg6, (char **)&x6);
+  if (datasize != 0) {
+    x6 = ((size_t)datasize) <= 640 ? (uint64_t *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(87), arg6, (char **)&x6,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(9), arg7, (char **)&x7);
+  if (datasize != 0) {
+    x7 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(9), arg7, (char **)&x7,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x8 = _cffi_to_c_int(arg8, size_t);
+  if (x8 == (size_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = engine_matcher_close(x0, x1, x2, x3, x4, x5, x6, x7, x8); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_engine_matcher_close _cffi_d_engine_matcher_close
+#endif
+
+static engine_status _cffi_d_engine_matcher_commit(engine_matcher * x0, int32_t x1, char * x2, size_t x3)
+{
+  return engine_matcher_commit(x0, x1, x2, x3);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_engine_matcher_commit(PyObject *self, PyObject *args)
+{
+  engine_matcher * x0;
+  int32_t x1;
+  char * x2;
+  size_t x3;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  engine_status result;
+  PyObject *pyresult;
+  PyObject *arg0;
+  PyObject *arg1;
+  PyObject *arg2;
+  PyObject *arg3;
+
+  if (!PyArg_UnpackTuple(args, "engine_matcher_commit", 4, 4, &arg0, &arg1, &arg2, &arg3))
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(114), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (engine_matcher *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(114), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x1 = _cffi_to_c_int(arg1, int32_t);
+  if (x1 == (int32_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(9), arg2, (char **)&x2);
+  if (datasize != 0) {
+    x2 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(9), arg2, (char **)&x2,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x3 = _cffi_to_c_int(arg3, size_t);
+  if (x3 == (size_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = engine_matcher_commit(x0, x1, x2, x3); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_engine_matcher_commit _cffi_d_engine_matcher_commit
+#endif
+
+static engine_status _cffi_d_engine_matcher_commit_bytes(engine_matcher * x0, char const * x1, uint64_t x2, char * x3, size_t x4)
+{
+  return engine_matcher_commit_bytes(x0, x1, x2, x3, x4);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_engine_matcher_commit_bytes(PyObject *self, PyObject *args)
+{
+  engine_matcher * x0;
+  char const * x1;
+  uint64_t x2;
+  char * x3;
+  size_t x4;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  engine_status result;
+  PyObject *pyresult;
+  PyObject *arg0;
+  PyObject *arg1;
+  PyObject *arg2;
+  PyObject *arg3;
+  PyObject *arg4;
+
+  if (!PyArg_UnpackTuple(args, "engine_matcher_commit_bytes", 5, 5, &arg0, &arg1, &arg2, &arg3, &arg4))
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(114), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (engine_matcher *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(114), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(15), arg1, (char **)&x1);
+  if (datasize != 0) {
+    x1 = ((size_t)datasize) <= 640 ? (char const *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(15), arg1, (char **)&x1,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x2 = _cffi_to_c_int(arg2, uint64_t);
+  if (x2 == (uint64_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(9), arg3, (char **)&x3);
+  if (datasize != 0) {
+    x3 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(9), arg3, (char **)&x3,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x4 = _cffi_to_c_int(arg4, size_t);
+  if (x4 == (size_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = engine_matcher_commit_bytes(x0, x1, x2, x3, x4); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_engine_matcher_commit_bytes _cffi_d_engine_matcher_commit_bytes
+#endif
+
+static engine_status _cffi_d_engine_matcher_forced(engine_matcher * x0, char * x1, uint64_t x2, uint64_t * x3, char * x4, size_t x5)
+{
+  return engine_matcher_forced(x0, x1, x2, x3, x4, x5);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_engine_matcher_forced(PyObject *self, PyObject *args)
+{
+  engine_matcher * x0;
+  char * x1;
+  uint64_t x2;
+  uint64_t * x3;
+  char * x4;
+  size_t x5;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  engine_status result;
+  PyObject *pyresult;
+  PyObject *arg0;
+  PyObject *arg1;
+  PyObject *arg2;
+  PyObject *arg3;
+  PyObject *arg4;
+  PyObject *arg5;
+
+  if (!PyArg_UnpackTuple(args, "engine_matcher_forced", 6, 6, &arg0, &arg1, &arg2, &arg3, &arg4, &arg5))
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(114), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (engine_matcher *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(114), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(9), arg1, (char **)&x1);
+  if (datasize != 0) {
+    x1 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(9), arg1, (char **)&x1,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x2 = _cffi_to_c_int(arg2, uint64_t);
+  if (x2 == (uint64_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(87), arg3, (char **)&x3);
+  if (datasize != 0) {
+    x3 = ((size_t)datasize) <= 640 ? (uint64_t *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(87), arg3, (char **)&x3,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(9), arg4, (char **)&x4);
+  if (datasize != 0) {
+    x4 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(9), arg4, (char **)&x4,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x5 = _cffi_to_c_int(arg5, size_t);
+  if (x5 == (size_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = engine_matcher_forced(x0, x1, x2, x3, x4, x5); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_engine_matcher_forced _cffi_d_engine_matcher_forced
+#endif
+
+static engine_status _cffi_d_engine_matcher_fork(engine_matcher * * x0, engine_matcher const * x1, char * x2, size_t x3)
+{
+  return engine_matcher_fork(x0, x1, x2, x3);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_engine_matcher_fork(PyObject *self, PyObject *args)
+{
+  engine_matcher * * x0;
+  engine_matcher const * x1;
+  char * x2;
+  size_t x3;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  engine_status result;
+  PyObject *pyresult;
+  PyObject *arg0;
+  PyObject *arg1;
+  PyObject *arg2;
+  PyObject *arg3;
+
+  if (!PyArg_UnpackTuple(args, "engine_matcher_fork", 4, 4, &arg0, &arg1, &arg2, &arg3))
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(101), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (engine_matcher * *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(101), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(109), arg1, (char **)&x1);
+  if (datasize != 0) {
+    x1 = ((size_t)datasize) <= 640 ? (engine_matcher const *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(109), arg1, (char **)&x1,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(9), arg2, (char **)&x2);
+  if (datasize != 0) {
+    x2 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(9), arg2, (char **)&x2,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x3 = _cffi_to_c_int(arg3, size_t);
+  if (x3 == (size_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = engine_matcher_fork(x0, x1, x2, x3); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_engine_matcher_fork _cffi_d_engine_matcher_fork
+#endif
+
+static void _cffi_d_engine_matcher_free(engine_matcher * x0)
+{
+  engine_matcher_free(x0);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_engine_matcher_free(PyObject *self, PyObject *arg0)
+{
+  engine_matcher * x0;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(114), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (engine_matcher *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(114), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { engine_matcher_free(x0); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  Py_INCREF(Py_None);
+  return Py_None;
+}
+#else
+#  define _cffi_f_engine_matcher_free _cffi_d_engine_matcher_free
+#endif
+
+static engine_status _cffi_d_engine_matcher_mask(engine_matcher * x0, uint32_t * x1, uint64_t x2, char * x3, size_t x4)
+{
+  return engine_matcher_mask(x0, x1, x2, x3, x4);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_engine_matcher_mask(PyObject *self, PyObject *args)
+{
+  engine_matcher * x0;
+  uint32_t * x1;
+  uint64_t x2;
+  char * x3;
+  size_t x4;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  engine_status result;
+  PyObject *pyresult;
+  PyObject *arg0;
+  PyObject *arg1;
+  PyObject *arg2;
+  PyObject *arg3;
+  PyObject *arg4;
+
+  if (!PyArg_UnpackTuple(args, "engine_matcher_mask", 5, 5, &arg0, &arg1, &arg2, &arg3, &arg4))
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(114), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (engine_matcher *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(114), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(147), arg1, (char **)&x1);
+  if (datasize != 0) {
+    x1 = ((size_t)datasize) <= 640 ? (uint32_t *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(147), arg1, (char **)&x1,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x2 = _cffi_to_c_int(arg2, uint64_t);
+  if (x2 == (uint64_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(9), arg3, (char **)&x3);
+  if (datasize != 0) {
+    x3 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(9), arg3, (char **)&x3,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x4 = _cffi_to_c_int(arg4, size_t);
+  if (x4 == (size_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = engine_matcher_mask(x0, x1, x2, x3, x4); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_engine_matcher_mask _cffi_d_engine_matcher_mask
+#endif
+
+static engine_status _cffi_d_engine_matcher_new(engine_matcher * * x0, engine_constraint * x1, engine_tokens * x2, char * x3, size_t x4)
+{
+  return engine_matcher_new(x0, x1, x2, x3, x4);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_engine_matcher_new(PyObject *self, PyObject *args)
+{
+  engine_matcher * * x0;
+  engine_constraint * x1;
+  engine_tokens * x2;
+  char * x3;
+  size_t x4;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  engine_status result;
+  PyObject *pyresult;
+  PyObject *arg0;
+  PyObject *arg1;
+  PyObject *arg2;
+  PyObject *arg3;
+  PyObject *arg4;
+
+  if (!PyArg_UnpackTuple(args, "engine_matcher_new", 5, 5, &arg0, &arg1, &arg2, &arg3, &arg4))
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(101), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (engine_matcher * *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(101), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(102), arg1, (char **)&x1);
+  if (datasize != 0) {
+    x1 = ((size_t)datasize) <= 640 ? (engine_constraint *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(102), arg1, (char **)&x1,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(103), arg2, (char **)&x2);
+  if (datasize != 0) {
+    x2 = ((size_t)datasize) <= 640 ? (engine_tokens *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(103), arg2, (char **)&x2,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(9), arg3, (char **)&x3);
+  if (datasize != 0) {
+    x3 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(9), arg3, (char **)&x3,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x4 = _cffi_to_c_int(arg4, size_t);
+  if (x4 == (size_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = engine_matcher_new(x0, x1, x2, x3, x4); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_engine_matcher_new _cffi_d_engine_matcher_new
+#endif
+
+static engine_status _cffi_d_engine_matcher_pointer(engine_matcher * x0, char * x1, uint64_t x2, uint64_t * x3, char * x4, size_t x5)
+{
+  return engine_matcher_pointer(x0, x1, x2, x3, x4, x5);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_engine_matcher_pointer(PyObject *self, PyObject *args)
+{
+  engine_matcher * x0;
+  char * x1;
+  uint64_t x2;
+  uint64_t * x3;
+  char * x4;
+  size_t x5;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  engine_status result;
+  PyObject *pyresult;
+  PyObject *arg0;
+  PyObject *arg1;
+  PyObject *arg2;
+  PyObject *arg3;
+  PyObject *arg4;
+  PyObject *arg5;
+
+  if (!PyArg_UnpackTuple(args, "engine_matcher_pointer", 6, 6, &arg0, &arg1, &arg2, &arg3, &arg4, &arg5))
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(114), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (engine_matcher *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(114), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(9), arg1, (char **)&x1);
+  if (datasize != 0) {
+    x1 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(9), arg1, (char **)&x1,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x2 = _cffi_to_c_int(arg2, uint64_t);
+  if (x2 == (uint64_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(87), arg3, (char **)&x3);
+  if (datasize != 0) {
+    x3 = ((size_t)datasize) <= 640 ? (uint64_t *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(87), arg3, (char **)&x3,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(9), arg4, (char **)&x4);
+  if (datasize != 0) {
+    x4 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(9), arg4, (char **)&x4,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x5 = _cffi_to_c_int(arg5, size_t);
+  if (x5 == (size_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = engine_matcher_pointer(x0, x1, x2, x3, x4, x5); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_engine_matcher_pointer _cffi_d_engine_matcher_pointer
+#endif
+
+static void _cffi_d_engine_matcher_reset(engine_matcher * x0)
+{
+  engine_matcher_reset(x0);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_engine_matcher_reset(PyObject *self, PyObject *arg0)
+{
+  engine_matcher * x0;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(114), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (engine_matcher *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(114), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { engine_matcher_reset(x0); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  Py_INCREF(Py_None);
+  return Py_None;
+}
+#else
+#  define _cffi_f_engine_matcher_reset _cffi_d_engine_matcher_reset
 #endif
 
 static engine_status _cffi_d_engine_measure_dot(int32_t x0, int32_t x1, double * x2, char const * * x3, char * x4, size_t x5)
@@ -2325,28 +3430,28 @@ _cffi_f_engine_measure_dot(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(167), arg2, (char **)&x2);
+      _cffi_type(241), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (double *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(167), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(241), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(74), arg3, (char **)&x3);
+      _cffi_type(86), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (char const * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(74), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(86), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(6), arg4, (char **)&x4);
+      _cffi_type(9), arg4, (char **)&x4);
   if (datasize != 0) {
     x4 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(6), arg4, (char **)&x4,
+    if (_cffi_convert_array_argument(_cffi_type(9), arg4, (char **)&x4,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2362,7 +3467,7 @@ _cffi_f_engine_measure_dot(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -2411,19 +3516,19 @@ _cffi_f_engine_measure_read(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(167), arg3, (char **)&x3);
+      _cffi_type(241), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (double *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(167), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(241), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(6), arg4, (char **)&x4);
+      _cffi_type(9), arg4, (char **)&x4);
   if (datasize != 0) {
     x4 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(6), arg4, (char **)&x4,
+    if (_cffi_convert_array_argument(_cffi_type(9), arg4, (char **)&x4,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2439,7 +3544,7 @@ _cffi_f_engine_measure_read(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -2468,19 +3573,19 @@ _cffi_f_engine_model_describe(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(11), arg0, (char **)&x0);
+      _cffi_type(23), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (engine_model const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(11), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(23), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(96), arg1, (char **)&x1);
+      _cffi_type(160), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (engine_model_info *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(96), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(160), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2492,7 +3597,7 @@ _cffi_f_engine_model_describe(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -2513,10 +3618,10 @@ _cffi_f_engine_model_free(PyObject *self, PyObject *arg0)
   struct _cffi_freeme_s *large_args_free = NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(233), arg0, (char **)&x0);
+      _cffi_type(316), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (engine_model *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(233), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(316), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2561,28 +3666,28 @@ _cffi_f_engine_model_load(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(89), arg0, (char **)&x0);
+      _cffi_type(153), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (engine_model * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(89), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(153), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(56), arg1, (char **)&x1);
+      _cffi_type(68), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (engine_file const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(56), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(68), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(6), arg2, (char **)&x2);
+      _cffi_type(9), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(6), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(9), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2598,7 +3703,7 @@ _cffi_f_engine_model_load(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -2625,7 +3730,7 @@ _cffi_f_engine_numerics(PyObject *self, PyObject *noarg)
 
   (void)self; /* unused */
   (void)noarg; /* unused */
-  pyresult = _cffi_from_c_pointer((char *)result, _cffi_type(106));
+  pyresult = _cffi_from_c_pointer((char *)result, _cffi_type(15));
   return pyresult;
 }
 #else
@@ -2667,10 +3772,10 @@ _cffi_f_engine_sample(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(139), arg0, (char **)&x0);
+      _cffi_type(213), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (float const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(139), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(213), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2680,19 +3785,19 @@ _cffi_f_engine_sample(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(141), arg2, (char **)&x2);
+      _cffi_type(215), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (engine_sampler_options const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(141), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(215), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(142), arg3, (char **)&x3);
+      _cffi_type(167), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (int32_t const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(142), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(167), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2706,19 +3811,19 @@ _cffi_f_engine_sample(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(111), arg6, (char **)&x6);
+      _cffi_type(185), arg6, (char **)&x6);
   if (datasize != 0) {
     x6 = ((size_t)datasize) <= 640 ? (int32_t *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(111), arg6, (char **)&x6,
+    if (_cffi_convert_array_argument(_cffi_type(185), arg6, (char **)&x6,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(6), arg7, (char **)&x7);
+      _cffi_type(9), arg7, (char **)&x7);
   if (datasize != 0) {
     x7 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(6), arg7, (char **)&x7,
+    if (_cffi_convert_array_argument(_cffi_type(9), arg7, (char **)&x7,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2734,7 +3839,7 @@ _cffi_f_engine_sample(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -2763,10 +3868,10 @@ _cffi_f_engine_selftest(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(6), arg0, (char **)&x0);
+      _cffi_type(9), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(6), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(9), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2782,7 +3887,7 @@ _cffi_f_engine_selftest(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -2817,10 +3922,10 @@ _cffi_f_engine_sequence_fork(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(17), arg0, (char **)&x0);
+      _cffi_type(29), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (engine_context *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(17), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(29), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2834,10 +3939,10 @@ _cffi_f_engine_sequence_fork(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(6), arg3, (char **)&x3);
+      _cffi_type(9), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(6), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(9), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2853,7 +3958,7 @@ _cffi_f_engine_sequence_fork(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -2882,10 +3987,10 @@ _cffi_f_engine_sequence_length(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(41), arg0, (char **)&x0);
+      _cffi_type(53), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (engine_context const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(41), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(53), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2938,10 +4043,10 @@ _cffi_f_engine_sequence_restore(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(17), arg0, (char **)&x0);
+      _cffi_type(29), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (engine_context *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(17), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(29), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2951,10 +4056,10 @@ _cffi_f_engine_sequence_restore(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(35), arg2, (char **)&x2);
+      _cffi_type(47), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (void const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(35), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(47), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2964,10 +4069,10 @@ _cffi_f_engine_sequence_restore(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(6), arg4, (char **)&x4);
+      _cffi_type(9), arg4, (char **)&x4);
   if (datasize != 0) {
     x4 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(6), arg4, (char **)&x4,
+    if (_cffi_convert_array_argument(_cffi_type(9), arg4, (char **)&x4,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2983,7 +4088,7 @@ _cffi_f_engine_sequence_restore(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -3020,10 +4125,10 @@ _cffi_f_engine_sequence_snapshot(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(41), arg0, (char **)&x0);
+      _cffi_type(53), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (engine_context const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(41), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(53), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3033,10 +4138,10 @@ _cffi_f_engine_sequence_snapshot(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(43), arg2, (char **)&x2);
+      _cffi_type(55), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (void *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(43), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(55), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3046,10 +4151,10 @@ _cffi_f_engine_sequence_snapshot(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(6), arg4, (char **)&x4);
+      _cffi_type(9), arg4, (char **)&x4);
   if (datasize != 0) {
     x4 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(6), arg4, (char **)&x4,
+    if (_cffi_convert_array_argument(_cffi_type(9), arg4, (char **)&x4,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3065,7 +4170,7 @@ _cffi_f_engine_sequence_snapshot(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -3094,10 +4199,10 @@ _cffi_f_engine_sequence_snapshot_bytes(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(41), arg0, (char **)&x0);
+      _cffi_type(53), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (engine_context const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(41), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(53), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3148,10 +4253,10 @@ _cffi_f_engine_sequence_truncate(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(17), arg0, (char **)&x0);
+      _cffi_type(29), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (engine_context *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(17), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(29), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3165,10 +4270,10 @@ _cffi_f_engine_sequence_truncate(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(6), arg3, (char **)&x3);
+      _cffi_type(9), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(6), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(9), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3184,7 +4289,7 @@ _cffi_f_engine_sequence_truncate(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -3223,19 +4328,19 @@ _cffi_f_engine_step(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(17), arg0, (char **)&x0);
+      _cffi_type(29), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (engine_context *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(17), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(29), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(18), arg1, (char **)&x1);
+      _cffi_type(30), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (engine_entry const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(18), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(30), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3245,10 +4350,10 @@ _cffi_f_engine_step(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(20), arg3, (char **)&x3);
+      _cffi_type(32), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (float *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(20), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(32), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3258,10 +4363,10 @@ _cffi_f_engine_step(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(6), arg5, (char **)&x5);
+      _cffi_type(9), arg5, (char **)&x5);
   if (datasize != 0) {
     x5 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(6), arg5, (char **)&x5,
+    if (_cffi_convert_array_argument(_cffi_type(9), arg5, (char **)&x5,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3277,7 +4382,7 @@ _cffi_f_engine_step(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -3316,10 +4421,10 @@ _cffi_f_engine_token_bytes(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(105), arg0, (char **)&x0);
+      _cffi_type(179), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (engine_vocab const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(105), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(179), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3333,28 +4438,28 @@ _cffi_f_engine_token_bytes(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(74), arg3, (char **)&x3);
+      _cffi_type(86), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (char const * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(74), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(86), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(75), arg4, (char **)&x4);
+      _cffi_type(87), arg4, (char **)&x4);
   if (datasize != 0) {
     x4 = ((size_t)datasize) <= 640 ? (uint64_t *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(75), arg4, (char **)&x4,
+    if (_cffi_convert_array_argument(_cffi_type(87), arg4, (char **)&x4,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(6), arg5, (char **)&x5);
+      _cffi_type(9), arg5, (char **)&x5);
   if (datasize != 0) {
     x5 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(6), arg5, (char **)&x5,
+    if (_cffi_convert_array_argument(_cffi_type(9), arg5, (char **)&x5,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3370,7 +4475,7 @@ _cffi_f_engine_token_bytes(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -3399,10 +4504,10 @@ _cffi_f_engine_token_is_end(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(105), arg0, (char **)&x0);
+      _cffi_type(179), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (engine_vocab const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(105), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(179), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3447,10 +4552,10 @@ _cffi_f_engine_token_kind(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(105), arg0, (char **)&x0);
+      _cffi_type(179), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (engine_vocab const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(105), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(179), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3503,10 +4608,10 @@ _cffi_f_engine_token_text(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(105), arg0, (char **)&x0);
+      _cffi_type(179), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (engine_vocab const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(105), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(179), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3516,28 +4621,28 @@ _cffi_f_engine_token_text(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(74), arg2, (char **)&x2);
+      _cffi_type(86), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (char const * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(74), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(86), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(75), arg3, (char **)&x3);
+      _cffi_type(87), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (uint64_t *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(75), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(87), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(6), arg4, (char **)&x4);
+      _cffi_type(9), arg4, (char **)&x4);
   if (datasize != 0) {
     x4 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(6), arg4, (char **)&x4,
+    if (_cffi_convert_array_argument(_cffi_type(9), arg4, (char **)&x4,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3553,7 +4658,7 @@ _cffi_f_engine_token_text(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -3600,19 +4705,19 @@ _cffi_f_engine_tokenize(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(105), arg0, (char **)&x0);
+      _cffi_type(179), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (engine_vocab const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(105), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(179), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(106), arg1, (char **)&x1);
+      _cffi_type(15), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (char const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(106), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(15), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3626,10 +4731,10 @@ _cffi_f_engine_tokenize(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(109), arg4, (char **)&x4);
+      _cffi_type(183), arg4, (char **)&x4);
   if (datasize != 0) {
     x4 = ((size_t)datasize) <= 640 ? (engine_span const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(109), arg4, (char **)&x4,
+    if (_cffi_convert_array_argument(_cffi_type(183), arg4, (char **)&x4,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3639,10 +4744,10 @@ _cffi_f_engine_tokenize(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(111), arg6, (char **)&x6);
+      _cffi_type(185), arg6, (char **)&x6);
   if (datasize != 0) {
     x6 = ((size_t)datasize) <= 640 ? (int32_t *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(111), arg6, (char **)&x6,
+    if (_cffi_convert_array_argument(_cffi_type(185), arg6, (char **)&x6,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3652,19 +4757,19 @@ _cffi_f_engine_tokenize(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(75), arg8, (char **)&x8);
+      _cffi_type(87), arg8, (char **)&x8);
   if (datasize != 0) {
     x8 = ((size_t)datasize) <= 640 ? (uint64_t *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(75), arg8, (char **)&x8,
+    if (_cffi_convert_array_argument(_cffi_type(87), arg8, (char **)&x8,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(6), arg9, (char **)&x9);
+      _cffi_type(9), arg9, (char **)&x9);
   if (datasize != 0) {
     x9 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(6), arg9, (char **)&x9,
+    if (_cffi_convert_array_argument(_cffi_type(9), arg9, (char **)&x9,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3680,7 +4785,7 @@ _cffi_f_engine_tokenize(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -3707,11 +4812,151 @@ _cffi_f_engine_tokenizer_revision(PyObject *self, PyObject *noarg)
 
   (void)self; /* unused */
   (void)noarg; /* unused */
-  pyresult = _cffi_from_c_pointer((char *)result, _cffi_type(106));
+  pyresult = _cffi_from_c_pointer((char *)result, _cffi_type(15));
   return pyresult;
 }
 #else
 #  define _cffi_f_engine_tokenizer_revision _cffi_d_engine_tokenizer_revision
+#endif
+
+static void _cffi_d_engine_tokens_free(engine_tokens * x0)
+{
+  engine_tokens_free(x0);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_engine_tokens_free(PyObject *self, PyObject *arg0)
+{
+  engine_tokens * x0;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(103), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (engine_tokens *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(103), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { engine_tokens_free(x0); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  Py_INCREF(Py_None);
+  return Py_None;
+}
+#else
+#  define _cffi_f_engine_tokens_free _cffi_d_engine_tokens_free
+#endif
+
+static engine_status _cffi_d_engine_tokens_new(engine_tokens * * x0, char const * x1, uint64_t const * x2, int32_t x3, int32_t const * x4, int32_t x5, char * x6, size_t x7)
+{
+  return engine_tokens_new(x0, x1, x2, x3, x4, x5, x6, x7);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_engine_tokens_new(PyObject *self, PyObject *args)
+{
+  engine_tokens * * x0;
+  char const * x1;
+  uint64_t const * x2;
+  int32_t x3;
+  int32_t const * x4;
+  int32_t x5;
+  char * x6;
+  size_t x7;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  engine_status result;
+  PyObject *pyresult;
+  PyObject *arg0;
+  PyObject *arg1;
+  PyObject *arg2;
+  PyObject *arg3;
+  PyObject *arg4;
+  PyObject *arg5;
+  PyObject *arg6;
+  PyObject *arg7;
+
+  if (!PyArg_UnpackTuple(args, "engine_tokens_new", 8, 8, &arg0, &arg1, &arg2, &arg3, &arg4, &arg5, &arg6, &arg7))
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(163), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (engine_tokens * *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(163), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(15), arg1, (char **)&x1);
+  if (datasize != 0) {
+    x1 = ((size_t)datasize) <= 640 ? (char const *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(15), arg1, (char **)&x1,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(165), arg2, (char **)&x2);
+  if (datasize != 0) {
+    x2 = ((size_t)datasize) <= 640 ? (uint64_t const *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(165), arg2, (char **)&x2,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x3 = _cffi_to_c_int(arg3, int32_t);
+  if (x3 == (int32_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(167), arg4, (char **)&x4);
+  if (datasize != 0) {
+    x4 = ((size_t)datasize) <= 640 ? (int32_t const *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(167), arg4, (char **)&x4,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x5 = _cffi_to_c_int(arg5, int32_t);
+  if (x5 == (int32_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(9), arg6, (char **)&x6);
+  if (datasize != 0) {
+    x6 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(9), arg6, (char **)&x6,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x7 = _cffi_to_c_int(arg7, size_t);
+  if (x7 == (size_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = engine_tokens_new(x0, x1, x2, x3, x4, x5, x6, x7); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_engine_tokens_new _cffi_d_engine_tokens_new
 #endif
 
 static engine_status _cffi_d_engine_top(float const * x0, int32_t x1, int32_t x2, int32_t * x3, char * x4, size_t x5)
@@ -3743,10 +4988,10 @@ _cffi_f_engine_top(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(139), arg0, (char **)&x0);
+      _cffi_type(213), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (float const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(139), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(213), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3760,19 +5005,19 @@ _cffi_f_engine_top(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(111), arg3, (char **)&x3);
+      _cffi_type(185), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (int32_t *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(111), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(185), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(6), arg4, (char **)&x4);
+      _cffi_type(9), arg4, (char **)&x4);
   if (datasize != 0) {
     x4 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(6), arg4, (char **)&x4,
+    if (_cffi_convert_array_argument(_cffi_type(9), arg4, (char **)&x4,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3788,7 +5033,7 @@ _cffi_f_engine_top(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -3879,7 +5124,7 @@ _cffi_f_engine_type_name(PyObject *self, PyObject *arg0)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_pointer((char *)result, _cffi_type(106));
+  pyresult = _cffi_from_c_pointer((char *)result, _cffi_type(15));
   return pyresult;
 }
 #else
@@ -3905,7 +5150,7 @@ _cffi_f_engine_version(PyObject *self, PyObject *noarg)
 
   (void)self; /* unused */
   (void)noarg; /* unused */
-  pyresult = _cffi_from_c_pointer((char *)result, _cffi_type(106));
+  pyresult = _cffi_from_c_pointer((char *)result, _cffi_type(15));
   return pyresult;
 }
 #else
@@ -3933,19 +5178,19 @@ _cffi_f_engine_vocab_describe(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(105), arg0, (char **)&x0);
+      _cffi_type(179), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (engine_vocab const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(105), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(179), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(119), arg1, (char **)&x1);
+      _cffi_type(193), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (engine_vocab_info *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(119), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(193), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3957,7 +5202,7 @@ _cffi_f_engine_vocab_describe(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -3978,10 +5223,10 @@ _cffi_f_engine_vocab_free(PyObject *self, PyObject *arg0)
   struct _cffi_freeme_s *large_args_free = NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(236), arg0, (char **)&x0);
+      _cffi_type(322), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (engine_vocab *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(236), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(322), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4026,28 +5271,28 @@ _cffi_f_engine_vocab_open(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(99), arg0, (char **)&x0);
+      _cffi_type(173), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (engine_vocab * *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(99), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(173), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(56), arg1, (char **)&x1);
+      _cffi_type(68), arg1, (char **)&x1);
   if (datasize != 0) {
     x1 = ((size_t)datasize) <= 640 ? (engine_file const *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(56), arg1, (char **)&x1,
+    if (_cffi_convert_array_argument(_cffi_type(68), arg1, (char **)&x1,
             datasize, &large_args_free) < 0)
       return NULL;
   }
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(6), arg2, (char **)&x2);
+      _cffi_type(9), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(6), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(9), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -4063,13 +5308,25 @@ _cffi_f_engine_vocab_open(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(249));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
 #else
 #  define _cffi_f_engine_vocab_open _cffi_d_engine_vocab_open
 #endif
+
+_CFFI_UNUSED_FN
+static void _cffi_checkfld__engine_constraint_options(engine_constraint_options *p)
+{
+  /* only to generate compile-time warnings or errors */
+  (void)p;
+  (void)((p->order_any) | 0);  /* check that 'engine_constraint_options.order_any' is an integer */
+  (void)((p->space_free) | 0);  /* check that 'engine_constraint_options.space_free' is an integer */
+  (void)((p->formats_assert) | 0);  /* check that 'engine_constraint_options.formats_assert' is an integer */
+  (void)((p->max_bytes) | 0);  /* check that 'engine_constraint_options.max_bytes' is an integer */
+}
+struct _cffi_align__engine_constraint_options { char x; engine_constraint_options y; };
 
 _CFFI_UNUSED_FN
 static void _cffi_checkfld__engine_context_options(engine_context_options *p)
@@ -4200,6 +5457,12 @@ static const struct _cffi_global_s _cffi_globals[] = {
   { "ENGINE_ACTIVATIONS_F32", (void *)_cffi_const_ENGINE_ACTIVATIONS_F32, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
   { "ENGINE_ACTIVATIONS_INT8", (void *)_cffi_const_ENGINE_ACTIVATIONS_INT8, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
   { "ENGINE_ACTIVATIONS_WIDE", (void *)_cffi_const_ENGINE_ACTIVATIONS_WIDE, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
+  { "ENGINE_CONSTRAINT_CHOICE", (void *)_cffi_const_ENGINE_CONSTRAINT_CHOICE, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
+  { "ENGINE_CONSTRAINT_GBNF", (void *)_cffi_const_ENGINE_CONSTRAINT_GBNF, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
+  { "ENGINE_CONSTRAINT_JSON", (void *)_cffi_const_ENGINE_CONSTRAINT_JSON, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
+  { "ENGINE_CONSTRAINT_JSON_SCHEMA", (void *)_cffi_const_ENGINE_CONSTRAINT_JSON_SCHEMA, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
+  { "ENGINE_CONSTRAINT_LARK", (void *)_cffi_const_ENGINE_CONSTRAINT_LARK, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
+  { "ENGINE_CONSTRAINT_REGEX", (void *)_cffi_const_ENGINE_CONSTRAINT_REGEX, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
   { "ENGINE_ECANCELLED", (void *)_cffi_const_ENGINE_ECANCELLED, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
   { "ENGINE_ECONTEXT", (void *)_cffi_const_ENGINE_ECONTEXT, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
   { "ENGINE_EFORMAT", (void *)_cffi_const_ENGINE_EFORMAT, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
@@ -4237,305 +5500,349 @@ static const struct _cffi_global_s _cffi_globals[] = {
   { "ENGINE_WANT_HIDDEN", (void *)_cffi_const_ENGINE_WANT_HIDDEN, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
   { "ENGINE_WANT_LOGITS", (void *)_cffi_const_ENGINE_WANT_LOGITS, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
   { "ENGINE_WANT_NONE", (void *)_cffi_const_ENGINE_WANT_NONE, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
-  { "engine_build_flags", (void *)_cffi_f_engine_build_flags, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 3), (void *)_cffi_d_engine_build_flags },
-  { "engine_compiler", (void *)_cffi_f_engine_compiler, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 3), (void *)_cffi_d_engine_compiler },
-  { "engine_context_cancel", (void *)_cffi_f_engine_context_cancel, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 225), (void *)_cffi_d_engine_context_cancel },
-  { "engine_context_free", (void *)_cffi_f_engine_context_free, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 222), (void *)_cffi_d_engine_context_free },
-  { "engine_context_kv_bytes", (void *)_cffi_f_engine_context_kv_bytes, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 209), (void *)_cffi_d_engine_context_kv_bytes },
-  { "engine_context_new", (void *)_cffi_f_engine_context_new, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 9), (void *)_cffi_d_engine_context_new },
-  { "engine_dequantize", (void *)_cffi_f_engine_dequantize, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 172), (void *)_cffi_d_engine_dequantize },
-  { "engine_file_bytes", (void *)_cffi_f_engine_file_bytes, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 216), (void *)_cffi_d_engine_file_bytes },
-  { "engine_file_find_kv", (void *)_cffi_f_engine_file_find_kv, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 201), (void *)_cffi_d_engine_file_find_kv },
-  { "engine_file_find_tensor", (void *)_cffi_f_engine_file_find_tensor, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 201), (void *)_cffi_d_engine_file_find_tensor },
-  { "engine_file_free", (void *)_cffi_f_engine_file_free, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 229), (void *)_cffi_d_engine_file_free },
-  { "engine_file_kv", (void *)_cffi_f_engine_file_kv, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 55), (void *)_cffi_d_engine_file_kv },
-  { "engine_file_kv_count", (void *)_cffi_f_engine_file_kv_count, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 216), (void *)_cffi_d_engine_file_kv_count },
-  { "engine_file_kv_strings", (void *)_cffi_f_engine_file_kv_strings, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 69), (void *)_cffi_d_engine_file_kv_strings },
-  { "engine_file_open", (void *)_cffi_f_engine_file_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 48), (void *)_cffi_d_engine_file_open },
-  { "engine_file_tensor", (void *)_cffi_f_engine_file_tensor, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 62), (void *)_cffi_d_engine_file_tensor },
-  { "engine_file_tensor_count", (void *)_cffi_f_engine_file_tensor_count, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 216), (void *)_cffi_d_engine_file_tensor_count },
-  { "engine_file_tensor_rows", (void *)_cffi_f_engine_file_tensor_rows, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 79), (void *)_cffi_d_engine_file_tensor_rows },
-  { "engine_file_version", (void *)_cffi_f_engine_file_version, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 206), (void *)_cffi_d_engine_file_version },
-  { "engine_kernel_set", (void *)_cffi_f_engine_kernel_set, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 3), (void *)_cffi_d_engine_kernel_set },
-  { "engine_log_softmax", (void *)_cffi_f_engine_log_softmax, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 149), (void *)_cffi_d_engine_log_softmax },
-  { "engine_measure_dot", (void *)_cffi_f_engine_measure_dot, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 164), (void *)_cffi_d_engine_measure_dot },
-  { "engine_measure_read", (void *)_cffi_f_engine_measure_read, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 181), (void *)_cffi_d_engine_measure_read },
-  { "engine_model_describe", (void *)_cffi_f_engine_model_describe, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 94), (void *)_cffi_d_engine_model_describe },
-  { "engine_model_free", (void *)_cffi_f_engine_model_free, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 232), (void *)_cffi_d_engine_model_free },
-  { "engine_model_load", (void *)_cffi_f_engine_model_load, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 88), (void *)_cffi_d_engine_model_load },
-  { "engine_numerics", (void *)_cffi_f_engine_numerics, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 3), (void *)_cffi_d_engine_numerics },
-  { "engine_sample", (void *)_cffi_f_engine_sample, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 138), (void *)_cffi_d_engine_sample },
-  { "engine_selftest", (void *)_cffi_f_engine_selftest, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 5), (void *)_cffi_d_engine_selftest },
-  { "engine_sequence_fork", (void *)_cffi_f_engine_sequence_fork, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 25), (void *)_cffi_d_engine_sequence_fork },
-  { "engine_sequence_length", (void *)_cffi_f_engine_sequence_length, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 193), (void *)_cffi_d_engine_sequence_length },
-  { "engine_sequence_restore", (void *)_cffi_f_engine_sequence_restore, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 32), (void *)_cffi_d_engine_sequence_restore },
-  { "engine_sequence_snapshot", (void *)_cffi_f_engine_sequence_snapshot, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 40), (void *)_cffi_d_engine_sequence_snapshot },
-  { "engine_sequence_snapshot_bytes", (void *)_cffi_f_engine_sequence_snapshot_bytes, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 212), (void *)_cffi_d_engine_sequence_snapshot_bytes },
-  { "engine_sequence_truncate", (void *)_cffi_f_engine_sequence_truncate, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 25), (void *)_cffi_d_engine_sequence_truncate },
-  { "engine_step", (void *)_cffi_f_engine_step, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 16), (void *)_cffi_d_engine_step },
-  { "engine_token_bytes", (void *)_cffi_f_engine_token_bytes, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 129), (void *)_cffi_d_engine_token_bytes },
-  { "engine_token_is_end", (void *)_cffi_f_engine_token_is_end, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 189), (void *)_cffi_d_engine_token_is_end },
-  { "engine_token_kind", (void *)_cffi_f_engine_token_kind, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 197), (void *)_cffi_d_engine_token_kind },
-  { "engine_token_text", (void *)_cffi_f_engine_token_text, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 121), (void *)_cffi_d_engine_token_text },
-  { "engine_tokenize", (void *)_cffi_f_engine_tokenize, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 104), (void *)_cffi_d_engine_tokenize },
-  { "engine_tokenizer_revision", (void *)_cffi_f_engine_tokenizer_revision, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 3), (void *)_cffi_d_engine_tokenizer_revision },
-  { "engine_top", (void *)_cffi_f_engine_top, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 156), (void *)_cffi_d_engine_top },
-  { "engine_type_block_bytes", (void *)_cffi_f_engine_type_block_bytes, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 219), (void *)_cffi_d_engine_type_block_bytes },
-  { "engine_type_block_items", (void *)_cffi_f_engine_type_block_items, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 219), (void *)_cffi_d_engine_type_block_items },
-  { "engine_type_name", (void *)_cffi_f_engine_type_name, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 0), (void *)_cffi_d_engine_type_name },
-  { "engine_version", (void *)_cffi_f_engine_version, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 3), (void *)_cffi_d_engine_version },
-  { "engine_vocab_describe", (void *)_cffi_f_engine_vocab_describe, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 117), (void *)_cffi_d_engine_vocab_describe },
-  { "engine_vocab_free", (void *)_cffi_f_engine_vocab_free, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 235), (void *)_cffi_d_engine_vocab_free },
-  { "engine_vocab_open", (void *)_cffi_f_engine_vocab_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 98), (void *)_cffi_d_engine_vocab_open },
+  { "engine_build_flags", (void *)_cffi_f_engine_build_flags, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 6), (void *)_cffi_d_engine_build_flags },
+  { "engine_compiler", (void *)_cffi_f_engine_compiler, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 6), (void *)_cffi_d_engine_compiler },
+  { "engine_constraint_compile", (void *)_cffi_f_engine_constraint_compile, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 12), (void *)_cffi_d_engine_constraint_compile },
+  { "engine_constraint_free", (void *)_cffi_f_engine_constraint_free, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 299), (void *)_cffi_d_engine_constraint_free },
+  { "engine_constraint_notes", (void *)_cffi_f_engine_constraint_notes, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 0), (void *)_cffi_d_engine_constraint_notes },
+  { "engine_context_cancel", (void *)_cffi_f_engine_context_cancel, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 305), (void *)_cffi_d_engine_context_cancel },
+  { "engine_context_free", (void *)_cffi_f_engine_context_free, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 302), (void *)_cffi_d_engine_context_free },
+  { "engine_context_kv_bytes", (void *)_cffi_f_engine_context_kv_bytes, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 286), (void *)_cffi_d_engine_context_kv_bytes },
+  { "engine_context_new", (void *)_cffi_f_engine_context_new, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 21), (void *)_cffi_d_engine_context_new },
+  { "engine_dequantize", (void *)_cffi_f_engine_dequantize, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 246), (void *)_cffi_d_engine_dequantize },
+  { "engine_file_bytes", (void *)_cffi_f_engine_file_bytes, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 293), (void *)_cffi_d_engine_file_bytes },
+  { "engine_file_find_kv", (void *)_cffi_f_engine_file_find_kv, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 278), (void *)_cffi_d_engine_file_find_kv },
+  { "engine_file_find_tensor", (void *)_cffi_f_engine_file_find_tensor, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 278), (void *)_cffi_d_engine_file_find_tensor },
+  { "engine_file_free", (void *)_cffi_f_engine_file_free, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 309), (void *)_cffi_d_engine_file_free },
+  { "engine_file_kv", (void *)_cffi_f_engine_file_kv, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 67), (void *)_cffi_d_engine_file_kv },
+  { "engine_file_kv_count", (void *)_cffi_f_engine_file_kv_count, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 293), (void *)_cffi_d_engine_file_kv_count },
+  { "engine_file_kv_strings", (void *)_cffi_f_engine_file_kv_strings, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 81), (void *)_cffi_d_engine_file_kv_strings },
+  { "engine_file_open", (void *)_cffi_f_engine_file_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 60), (void *)_cffi_d_engine_file_open },
+  { "engine_file_tensor", (void *)_cffi_f_engine_file_tensor, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 74), (void *)_cffi_d_engine_file_tensor },
+  { "engine_file_tensor_count", (void *)_cffi_f_engine_file_tensor_count, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 293), (void *)_cffi_d_engine_file_tensor_count },
+  { "engine_file_tensor_rows", (void *)_cffi_f_engine_file_tensor_rows, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 91), (void *)_cffi_d_engine_file_tensor_rows },
+  { "engine_file_version", (void *)_cffi_f_engine_file_version, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 283), (void *)_cffi_d_engine_file_version },
+  { "engine_kernel_set", (void *)_cffi_f_engine_kernel_set, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 6), (void *)_cffi_d_engine_kernel_set },
+  { "engine_log_softmax", (void *)_cffi_f_engine_log_softmax, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 223), (void *)_cffi_d_engine_log_softmax },
+  { "engine_matcher_accepting", (void *)_cffi_f_engine_matcher_accepting, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 263), (void *)_cffi_d_engine_matcher_accepting },
+  { "engine_matcher_begun", (void *)_cffi_f_engine_matcher_begun, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 263), (void *)_cffi_d_engine_matcher_begun },
+  { "engine_matcher_close", (void *)_cffi_f_engine_matcher_close, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 121), (void *)_cffi_d_engine_matcher_close },
+  { "engine_matcher_commit", (void *)_cffi_f_engine_matcher_commit, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 139), (void *)_cffi_d_engine_matcher_commit },
+  { "engine_matcher_commit_bytes", (void *)_cffi_f_engine_matcher_commit_bytes, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 132), (void *)_cffi_d_engine_matcher_commit_bytes },
+  { "engine_matcher_forced", (void *)_cffi_f_engine_matcher_forced, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 113), (void *)_cffi_d_engine_matcher_forced },
+  { "engine_matcher_fork", (void *)_cffi_f_engine_matcher_fork, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 107), (void *)_cffi_d_engine_matcher_fork },
+  { "engine_matcher_free", (void *)_cffi_f_engine_matcher_free, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 312), (void *)_cffi_d_engine_matcher_free },
+  { "engine_matcher_mask", (void *)_cffi_f_engine_matcher_mask, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 145), (void *)_cffi_d_engine_matcher_mask },
+  { "engine_matcher_new", (void *)_cffi_f_engine_matcher_new, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 100), (void *)_cffi_d_engine_matcher_new },
+  { "engine_matcher_pointer", (void *)_cffi_f_engine_matcher_pointer, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 113), (void *)_cffi_d_engine_matcher_pointer },
+  { "engine_matcher_reset", (void *)_cffi_f_engine_matcher_reset, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 312), (void *)_cffi_d_engine_matcher_reset },
+  { "engine_measure_dot", (void *)_cffi_f_engine_measure_dot, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 238), (void *)_cffi_d_engine_measure_dot },
+  { "engine_measure_read", (void *)_cffi_f_engine_measure_read, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 255), (void *)_cffi_d_engine_measure_read },
+  { "engine_model_describe", (void *)_cffi_f_engine_model_describe, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 158), (void *)_cffi_d_engine_model_describe },
+  { "engine_model_free", (void *)_cffi_f_engine_model_free, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 315), (void *)_cffi_d_engine_model_free },
+  { "engine_model_load", (void *)_cffi_f_engine_model_load, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 152), (void *)_cffi_d_engine_model_load },
+  { "engine_numerics", (void *)_cffi_f_engine_numerics, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 6), (void *)_cffi_d_engine_numerics },
+  { "engine_sample", (void *)_cffi_f_engine_sample, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 212), (void *)_cffi_d_engine_sample },
+  { "engine_selftest", (void *)_cffi_f_engine_selftest, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 8), (void *)_cffi_d_engine_selftest },
+  { "engine_sequence_fork", (void *)_cffi_f_engine_sequence_fork, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 37), (void *)_cffi_d_engine_sequence_fork },
+  { "engine_sequence_length", (void *)_cffi_f_engine_sequence_length, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 270), (void *)_cffi_d_engine_sequence_length },
+  { "engine_sequence_restore", (void *)_cffi_f_engine_sequence_restore, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 44), (void *)_cffi_d_engine_sequence_restore },
+  { "engine_sequence_snapshot", (void *)_cffi_f_engine_sequence_snapshot, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 52), (void *)_cffi_d_engine_sequence_snapshot },
+  { "engine_sequence_snapshot_bytes", (void *)_cffi_f_engine_sequence_snapshot_bytes, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 289), (void *)_cffi_d_engine_sequence_snapshot_bytes },
+  { "engine_sequence_truncate", (void *)_cffi_f_engine_sequence_truncate, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 37), (void *)_cffi_d_engine_sequence_truncate },
+  { "engine_step", (void *)_cffi_f_engine_step, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 28), (void *)_cffi_d_engine_step },
+  { "engine_token_bytes", (void *)_cffi_f_engine_token_bytes, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 203), (void *)_cffi_d_engine_token_bytes },
+  { "engine_token_is_end", (void *)_cffi_f_engine_token_is_end, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 266), (void *)_cffi_d_engine_token_is_end },
+  { "engine_token_kind", (void *)_cffi_f_engine_token_kind, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 274), (void *)_cffi_d_engine_token_kind },
+  { "engine_token_text", (void *)_cffi_f_engine_token_text, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 195), (void *)_cffi_d_engine_token_text },
+  { "engine_tokenize", (void *)_cffi_f_engine_tokenize, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 178), (void *)_cffi_d_engine_tokenize },
+  { "engine_tokenizer_revision", (void *)_cffi_f_engine_tokenizer_revision, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 6), (void *)_cffi_d_engine_tokenizer_revision },
+  { "engine_tokens_free", (void *)_cffi_f_engine_tokens_free, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 318), (void *)_cffi_d_engine_tokens_free },
+  { "engine_tokens_new", (void *)_cffi_f_engine_tokens_new, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 162), (void *)_cffi_d_engine_tokens_new },
+  { "engine_top", (void *)_cffi_f_engine_top, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 230), (void *)_cffi_d_engine_top },
+  { "engine_type_block_bytes", (void *)_cffi_f_engine_type_block_bytes, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 296), (void *)_cffi_d_engine_type_block_bytes },
+  { "engine_type_block_items", (void *)_cffi_f_engine_type_block_items, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 296), (void *)_cffi_d_engine_type_block_items },
+  { "engine_type_name", (void *)_cffi_f_engine_type_name, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 3), (void *)_cffi_d_engine_type_name },
+  { "engine_version", (void *)_cffi_f_engine_version, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 6), (void *)_cffi_d_engine_version },
+  { "engine_vocab_describe", (void *)_cffi_f_engine_vocab_describe, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 191), (void *)_cffi_d_engine_vocab_describe },
+  { "engine_vocab_free", (void *)_cffi_f_engine_vocab_free, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 321), (void *)_cffi_d_engine_vocab_free },
+  { "engine_vocab_open", (void *)_cffi_f_engine_vocab_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 172), (void *)_cffi_d_engine_vocab_open },
 };
 
 static const struct _cffi_field_s _cffi_fields[] = {
+  { "order_any", offsetof(engine_constraint_options, order_any),
+                 sizeof(((engine_constraint_options *)0)->order_any),
+                 _CFFI_OP(_CFFI_OP_NOOP, 4) },
+  { "space_free", offsetof(engine_constraint_options, space_free),
+                  sizeof(((engine_constraint_options *)0)->space_free),
+                  _CFFI_OP(_CFFI_OP_NOOP, 4) },
+  { "formats_assert", offsetof(engine_constraint_options, formats_assert),
+                      sizeof(((engine_constraint_options *)0)->formats_assert),
+                      _CFFI_OP(_CFFI_OP_NOOP, 4) },
+  { "max_bytes", offsetof(engine_constraint_options, max_bytes),
+                 sizeof(((engine_constraint_options *)0)->max_bytes),
+                 _CFFI_OP(_CFFI_OP_NOOP, 16) },
   { "activations", offsetof(engine_context_options, activations),
                    sizeof(((engine_context_options *)0)->activations),
-                   _CFFI_OP(_CFFI_OP_NOOP, 1) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "kv", offsetof(engine_context_options, kv),
           sizeof(((engine_context_options *)0)->kv),
-          _CFFI_OP(_CFFI_OP_NOOP, 1) },
+          _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "context_tokens", offsetof(engine_context_options, context_tokens),
                       sizeof(((engine_context_options *)0)->context_tokens),
-                      _CFFI_OP(_CFFI_OP_NOOP, 1) },
+                      _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "sequences", offsetof(engine_context_options, sequences),
                  sizeof(((engine_context_options *)0)->sequences),
-                 _CFFI_OP(_CFFI_OP_NOOP, 1) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "threads", offsetof(engine_context_options, threads),
                sizeof(((engine_context_options *)0)->threads),
-               _CFFI_OP(_CFFI_OP_NOOP, 1) },
+               _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "batch", offsetof(engine_context_options, batch),
              sizeof(((engine_context_options *)0)->batch),
-             _CFFI_OP(_CFFI_OP_NOOP, 1) },
+             _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "no_repack", offsetof(engine_context_options, no_repack),
                  sizeof(((engine_context_options *)0)->no_repack),
-                 _CFFI_OP(_CFFI_OP_NOOP, 1) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "seq", offsetof(engine_entry, seq),
            sizeof(((engine_entry *)0)->seq),
-           _CFFI_OP(_CFFI_OP_NOOP, 1) },
+           _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "pos", offsetof(engine_entry, pos),
            sizeof(((engine_entry *)0)->pos),
-           _CFFI_OP(_CFFI_OP_NOOP, 1) },
+           _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "token", offsetof(engine_entry, token),
              sizeof(((engine_entry *)0)->token),
-             _CFFI_OP(_CFFI_OP_NOOP, 1) },
+             _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "want", offsetof(engine_entry, want),
             sizeof(((engine_entry *)0)->want),
-            _CFFI_OP(_CFFI_OP_NOOP, 1) },
+            _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "embedding", offsetof(engine_entry, embedding),
                  sizeof(((engine_entry *)0)->embedding),
-                 _CFFI_OP(_CFFI_OP_NOOP, 139) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 213) },
   { "key", offsetof(engine_kv, key),
            sizeof(((engine_kv *)0)->key),
-           _CFFI_OP(_CFFI_OP_NOOP, 106) },
+           _CFFI_OP(_CFFI_OP_NOOP, 15) },
   { "key_len", offsetof(engine_kv, key_len),
                sizeof(((engine_kv *)0)->key_len),
-               _CFFI_OP(_CFFI_OP_NOOP, 21) },
+               _CFFI_OP(_CFFI_OP_NOOP, 16) },
   { "type", offsetof(engine_kv, type),
             sizeof(((engine_kv *)0)->type),
-            _CFFI_OP(_CFFI_OP_NOOP, 1) },
+            _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "elem_type", offsetof(engine_kv, elem_type),
                  sizeof(((engine_kv *)0)->elem_type),
-                 _CFFI_OP(_CFFI_OP_NOOP, 1) },
+                 _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "count", offsetof(engine_kv, count),
              sizeof(((engine_kv *)0)->count),
-             _CFFI_OP(_CFFI_OP_NOOP, 21) },
+             _CFFI_OP(_CFFI_OP_NOOP, 16) },
   { "offset", offsetof(engine_kv, offset),
               sizeof(((engine_kv *)0)->offset),
-              _CFFI_OP(_CFFI_OP_NOOP, 21) },
+              _CFFI_OP(_CFFI_OP_NOOP, 16) },
   { "data", offsetof(engine_kv, data),
             sizeof(((engine_kv *)0)->data),
-            _CFFI_OP(_CFFI_OP_NOOP, 35) },
+            _CFFI_OP(_CFFI_OP_NOOP, 47) },
   { "data_bytes", offsetof(engine_kv, data_bytes),
                   sizeof(((engine_kv *)0)->data_bytes),
-                  _CFFI_OP(_CFFI_OP_NOOP, 21) },
+                  _CFFI_OP(_CFFI_OP_NOOP, 16) },
   { "architecture", offsetof(engine_model_info, architecture),
                     sizeof(((engine_model_info *)0)->architecture),
-                    _CFFI_OP(_CFFI_OP_NOOP, 106) },
+                    _CFFI_OP(_CFFI_OP_NOOP, 15) },
   { "vocab", offsetof(engine_model_info, vocab),
              sizeof(((engine_model_info *)0)->vocab),
-             _CFFI_OP(_CFFI_OP_NOOP, 1) },
+             _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "width", offsetof(engine_model_info, width),
              sizeof(((engine_model_info *)0)->width),
-             _CFFI_OP(_CFFI_OP_NOOP, 1) },
+             _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "layers", offsetof(engine_model_info, layers),
               sizeof(((engine_model_info *)0)->layers),
-              _CFFI_OP(_CFFI_OP_NOOP, 1) },
+              _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "heads", offsetof(engine_model_info, heads),
              sizeof(((engine_model_info *)0)->heads),
-             _CFFI_OP(_CFFI_OP_NOOP, 1) },
+             _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "kv_heads", offsetof(engine_model_info, kv_heads),
                 sizeof(((engine_model_info *)0)->kv_heads),
-                _CFFI_OP(_CFFI_OP_NOOP, 1) },
+                _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "head_dim", offsetof(engine_model_info, head_dim),
                 sizeof(((engine_model_info *)0)->head_dim),
-                _CFFI_OP(_CFFI_OP_NOOP, 1) },
+                _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "ffn", offsetof(engine_model_info, ffn),
            sizeof(((engine_model_info *)0)->ffn),
-           _CFFI_OP(_CFFI_OP_NOOP, 1) },
+           _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "context_train", offsetof(engine_model_info, context_train),
                      sizeof(((engine_model_info *)0)->context_train),
-                     _CFFI_OP(_CFFI_OP_NOOP, 1) },
+                     _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "window", offsetof(engine_model_info, window),
               sizeof(((engine_model_info *)0)->window),
-              _CFFI_OP(_CFFI_OP_NOOP, 1) },
+              _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "tied_output", offsetof(engine_model_info, tied_output),
                    sizeof(((engine_model_info *)0)->tied_output),
-                   _CFFI_OP(_CFFI_OP_NOOP, 1) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "weights_bytes", offsetof(engine_model_info, weights_bytes),
                      sizeof(((engine_model_info *)0)->weights_bytes),
-                     _CFFI_OP(_CFFI_OP_NOOP, 21) },
+                     _CFFI_OP(_CFFI_OP_NOOP, 16) },
   { "temperature", offsetof(engine_sampler_options, temperature),
                    sizeof(((engine_sampler_options *)0)->temperature),
-                   _CFFI_OP(_CFFI_OP_NOOP, 259) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 350) },
   { "top_k", offsetof(engine_sampler_options, top_k),
              sizeof(((engine_sampler_options *)0)->top_k),
-             _CFFI_OP(_CFFI_OP_NOOP, 1) },
+             _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "top_p", offsetof(engine_sampler_options, top_p),
              sizeof(((engine_sampler_options *)0)->top_p),
-             _CFFI_OP(_CFFI_OP_NOOP, 259) },
+             _CFFI_OP(_CFFI_OP_NOOP, 350) },
   { "min_p", offsetof(engine_sampler_options, min_p),
              sizeof(((engine_sampler_options *)0)->min_p),
-             _CFFI_OP(_CFFI_OP_NOOP, 259) },
+             _CFFI_OP(_CFFI_OP_NOOP, 350) },
   { "repeat_penalty", offsetof(engine_sampler_options, repeat_penalty),
                       sizeof(((engine_sampler_options *)0)->repeat_penalty),
-                      _CFFI_OP(_CFFI_OP_NOOP, 259) },
+                      _CFFI_OP(_CFFI_OP_NOOP, 350) },
   { "frequency_penalty", offsetof(engine_sampler_options, frequency_penalty),
                          sizeof(((engine_sampler_options *)0)->frequency_penalty),
-                         _CFFI_OP(_CFFI_OP_NOOP, 259) },
+                         _CFFI_OP(_CFFI_OP_NOOP, 350) },
   { "presence_penalty", offsetof(engine_sampler_options, presence_penalty),
                         sizeof(((engine_sampler_options *)0)->presence_penalty),
-                        _CFFI_OP(_CFFI_OP_NOOP, 259) },
+                        _CFFI_OP(_CFFI_OP_NOOP, 350) },
   { "seed", offsetof(engine_sampler_options, seed),
             sizeof(((engine_sampler_options *)0)->seed),
-            _CFFI_OP(_CFFI_OP_NOOP, 21) },
+            _CFFI_OP(_CFFI_OP_NOOP, 16) },
   { "begin", offsetof(engine_span, begin),
              sizeof(((engine_span *)0)->begin),
-             _CFFI_OP(_CFFI_OP_NOOP, 21) },
+             _CFFI_OP(_CFFI_OP_NOOP, 16) },
   { "end", offsetof(engine_span, end),
            sizeof(((engine_span *)0)->end),
-           _CFFI_OP(_CFFI_OP_NOOP, 21) },
+           _CFFI_OP(_CFFI_OP_NOOP, 16) },
   { "name", offsetof(engine_tensor, name),
             sizeof(((engine_tensor *)0)->name),
-            _CFFI_OP(_CFFI_OP_NOOP, 106) },
+            _CFFI_OP(_CFFI_OP_NOOP, 15) },
   { "name_len", offsetof(engine_tensor, name_len),
                 sizeof(((engine_tensor *)0)->name_len),
-                _CFFI_OP(_CFFI_OP_NOOP, 21) },
+                _CFFI_OP(_CFFI_OP_NOOP, 16) },
   { "type", offsetof(engine_tensor, type),
             sizeof(((engine_tensor *)0)->type),
-            _CFFI_OP(_CFFI_OP_NOOP, 1) },
+            _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "n_dims", offsetof(engine_tensor, n_dims),
               sizeof(((engine_tensor *)0)->n_dims),
-              _CFFI_OP(_CFFI_OP_NOOP, 1) },
+              _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "dims", offsetof(engine_tensor, dims),
             sizeof(((engine_tensor *)0)->dims),
-            _CFFI_OP(_CFFI_OP_NOOP, 261) },
+            _CFFI_OP(_CFFI_OP_NOOP, 352) },
   { "offset", offsetof(engine_tensor, offset),
               sizeof(((engine_tensor *)0)->offset),
-              _CFFI_OP(_CFFI_OP_NOOP, 21) },
+              _CFFI_OP(_CFFI_OP_NOOP, 16) },
   { "bytes", offsetof(engine_tensor, bytes),
              sizeof(((engine_tensor *)0)->bytes),
-             _CFFI_OP(_CFFI_OP_NOOP, 21) },
+             _CFFI_OP(_CFFI_OP_NOOP, 16) },
   { "size", offsetof(engine_vocab_info, size),
             sizeof(((engine_vocab_info *)0)->size),
-            _CFFI_OP(_CFFI_OP_NOOP, 1) },
+            _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "bos", offsetof(engine_vocab_info, bos),
            sizeof(((engine_vocab_info *)0)->bos),
-           _CFFI_OP(_CFFI_OP_NOOP, 1) },
+           _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "eos", offsetof(engine_vocab_info, eos),
            sizeof(((engine_vocab_info *)0)->eos),
-           _CFFI_OP(_CFFI_OP_NOOP, 1) },
+           _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "eot", offsetof(engine_vocab_info, eot),
            sizeof(((engine_vocab_info *)0)->eot),
-           _CFFI_OP(_CFFI_OP_NOOP, 1) },
+           _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "unk", offsetof(engine_vocab_info, unk),
            sizeof(((engine_vocab_info *)0)->unk),
-           _CFFI_OP(_CFFI_OP_NOOP, 1) },
+           _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "pad", offsetof(engine_vocab_info, pad),
            sizeof(((engine_vocab_info *)0)->pad),
-           _CFFI_OP(_CFFI_OP_NOOP, 1) },
+           _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "add_bos", offsetof(engine_vocab_info, add_bos),
                sizeof(((engine_vocab_info *)0)->add_bos),
-               _CFFI_OP(_CFFI_OP_NOOP, 1) },
+               _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "add_eos", offsetof(engine_vocab_info, add_eos),
                sizeof(((engine_vocab_info *)0)->add_eos),
-               _CFFI_OP(_CFFI_OP_NOOP, 1) },
+               _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "add_space_prefix", offsetof(engine_vocab_info, add_space_prefix),
                         sizeof(((engine_vocab_info *)0)->add_space_prefix),
-                        _CFFI_OP(_CFFI_OP_NOOP, 1) },
+                        _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "model", offsetof(engine_vocab_info, model),
              sizeof(((engine_vocab_info *)0)->model),
-             _CFFI_OP(_CFFI_OP_NOOP, 106) },
+             _CFFI_OP(_CFFI_OP_NOOP, 15) },
   { "pre", offsetof(engine_vocab_info, pre),
            sizeof(((engine_vocab_info *)0)->pre),
-           _CFFI_OP(_CFFI_OP_NOOP, 106) },
+           _CFFI_OP(_CFFI_OP_NOOP, 15) },
   { "unicode", offsetof(engine_vocab_info, unicode),
                sizeof(((engine_vocab_info *)0)->unicode),
-               _CFFI_OP(_CFFI_OP_NOOP, 106) },
+               _CFFI_OP(_CFFI_OP_NOOP, 15) },
 };
 
 static const struct _cffi_struct_union_s _cffi_struct_unions[] = {
-  { "engine_context", 240, _CFFI_F_OPAQUE,
+  { "engine_constraint", 326, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "engine_context_options", 241, _CFFI_F_CHECK_FIELDS,
-    sizeof(engine_context_options), offsetof(struct _cffi_align__engine_context_options, y), 0, 7 },
-  { "engine_entry", 242, _CFFI_F_CHECK_FIELDS,
-    sizeof(engine_entry), offsetof(struct _cffi_align__engine_entry, y), 7, 5 },
-  { "engine_file", 243, _CFFI_F_OPAQUE,
+  { "engine_constraint_options", 327, _CFFI_F_CHECK_FIELDS,
+    sizeof(engine_constraint_options), offsetof(struct _cffi_align__engine_constraint_options, y), 0, 4 },
+  { "engine_context", 328, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "engine_kv", 244, _CFFI_F_CHECK_FIELDS,
-    sizeof(engine_kv), offsetof(struct _cffi_align__engine_kv, y), 12, 8 },
-  { "engine_model", 245, _CFFI_F_OPAQUE,
+  { "engine_context_options", 329, _CFFI_F_CHECK_FIELDS,
+    sizeof(engine_context_options), offsetof(struct _cffi_align__engine_context_options, y), 4, 7 },
+  { "engine_entry", 330, _CFFI_F_CHECK_FIELDS,
+    sizeof(engine_entry), offsetof(struct _cffi_align__engine_entry, y), 11, 5 },
+  { "engine_file", 331, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "engine_model_info", 246, _CFFI_F_CHECK_FIELDS,
-    sizeof(engine_model_info), offsetof(struct _cffi_align__engine_model_info, y), 20, 12 },
-  { "engine_sampler_options", 247, _CFFI_F_CHECK_FIELDS,
-    sizeof(engine_sampler_options), offsetof(struct _cffi_align__engine_sampler_options, y), 32, 8 },
-  { "engine_span", 248, _CFFI_F_CHECK_FIELDS,
-    sizeof(engine_span), offsetof(struct _cffi_align__engine_span, y), 40, 2 },
-  { "engine_tensor", 250, _CFFI_F_CHECK_FIELDS,
-    sizeof(engine_tensor), offsetof(struct _cffi_align__engine_tensor, y), 42, 7 },
-  { "engine_vocab", 251, _CFFI_F_OPAQUE,
+  { "engine_kv", 332, _CFFI_F_CHECK_FIELDS,
+    sizeof(engine_kv), offsetof(struct _cffi_align__engine_kv, y), 16, 8 },
+  { "engine_matcher", 333, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "engine_vocab_info", 252, _CFFI_F_CHECK_FIELDS,
-    sizeof(engine_vocab_info), offsetof(struct _cffi_align__engine_vocab_info, y), 49, 12 },
+  { "engine_model", 334, _CFFI_F_OPAQUE,
+    (size_t)-1, -1, -1, 0 /* opaque */ },
+  { "engine_model_info", 335, _CFFI_F_CHECK_FIELDS,
+    sizeof(engine_model_info), offsetof(struct _cffi_align__engine_model_info, y), 24, 12 },
+  { "engine_sampler_options", 336, _CFFI_F_CHECK_FIELDS,
+    sizeof(engine_sampler_options), offsetof(struct _cffi_align__engine_sampler_options, y), 36, 8 },
+  { "engine_span", 337, _CFFI_F_CHECK_FIELDS,
+    sizeof(engine_span), offsetof(struct _cffi_align__engine_span, y), 44, 2 },
+  { "engine_tensor", 339, _CFFI_F_CHECK_FIELDS,
+    sizeof(engine_tensor), offsetof(struct _cffi_align__engine_tensor, y), 46, 7 },
+  { "engine_tokens", 340, _CFFI_F_OPAQUE,
+    (size_t)-1, -1, -1, 0 /* opaque */ },
+  { "engine_vocab", 341, _CFFI_F_OPAQUE,
+    (size_t)-1, -1, -1, 0 /* opaque */ },
+  { "engine_vocab_info", 342, _CFFI_F_CHECK_FIELDS,
+    sizeof(engine_vocab_info), offsetof(struct _cffi_align__engine_vocab_info, y), 53, 12 },
 };
 
 static const struct _cffi_enum_s _cffi_enums[] = {
-  { "$1", 253, _cffi_prim_int(4, 0),
+  { "$1", 343, _cffi_prim_int(4, 0),
     "ENGINE_GGUF_U8,ENGINE_GGUF_I8,ENGINE_GGUF_U16,ENGINE_GGUF_I16,ENGINE_GGUF_U32,ENGINE_GGUF_I32,ENGINE_GGUF_F32,"
     "ENGINE_GGUF_BOOL,ENGINE_GGUF_STRING,ENGINE_GGUF_ARRAY,ENGINE_GGUF_U64,ENGINE_GGUF_I64,ENGINE_GGUF_F64" },
-  { "$2", 254, _cffi_prim_int(4, 0),
+  { "$2", 344, _cffi_prim_int(4, 0),
     "ENGINE_TOKENIZE_SPECIAL,ENGINE_TOKENIZE_BOS_EOS" },
-  { "$3", 255, _cffi_prim_int(4, 0),
+  { "$3", 345, _cffi_prim_int(4, 0),
     "ENGINE_TOKEN_NORMAL,ENGINE_TOKEN_UNKNOWN,ENGINE_TOKEN_CONTROL,ENGINE_TOKEN_USER_DEFINED,ENGINE_TOKEN_UNUSED,"
     "ENGINE_TOKEN_BYTE" },
-  { "$4", 256, _cffi_prim_int(4, 0),
+  { "$4", 346, _cffi_prim_int(4, 0),
     "ENGINE_ACTIVATIONS_WIDE,ENGINE_ACTIVATIONS_INT8,ENGINE_ACTIVATIONS_F32" },
-  { "$5", 257, _cffi_prim_int(4, 0),
+  { "$5", 347, _cffi_prim_int(4, 0),
     "ENGINE_KV_F16,ENGINE_KV_F32,ENGINE_KV_Q8" },
-  { "$6", 258, _cffi_prim_int(4, 0),
+  { "$6", 348, _cffi_prim_int(4, 0),
     "ENGINE_WANT_NONE,ENGINE_WANT_LOGITS,ENGINE_WANT_HIDDEN" },
-  { "engine_status", 249, _cffi_prim_int(sizeof(engine_status), ((engine_status)-1) <= 0),
+  { "$7", 349, _cffi_prim_int(4, 0),
+    "ENGINE_CONSTRAINT_JSON_SCHEMA,ENGINE_CONSTRAINT_JSON,ENGINE_CONSTRAINT_REGEX,ENGINE_CONSTRAINT_CHOICE,"
+    "ENGINE_CONSTRAINT_GBNF,ENGINE_CONSTRAINT_LARK" },
+  { "engine_status", 338, _cffi_prim_int(sizeof(engine_status), ((engine_status)-1) <= 0),
     "ENGINE_OK,ENGINE_EINVAL,ENGINE_EIO,ENGINE_EFORMAT,ENGINE_EUNSUPPORTED,ENGINE_ENOMEM,ENGINE_ECONTEXT,ENGINE_ENONFINITE,"
     "ENGINE_ECANCELLED,ENGINE_ESELFTEST" },
 };
 
 static const struct _cffi_typename_s _cffi_typenames[] = {
-  { "engine_context", 240 },
-  { "engine_context_options", 241 },
-  { "engine_entry", 242 },
-  { "engine_file", 243 },
-  { "engine_kv", 244 },
-  { "engine_model", 245 },
-  { "engine_model_info", 246 },
-  { "engine_sampler_options", 247 },
-  { "engine_span", 248 },
-  { "engine_status", 249 },
-  { "engine_tensor", 250 },
-  { "engine_vocab", 251 },
-  { "engine_vocab_info", 252 },
+  { "engine_constraint", 326 },
+  { "engine_constraint_options", 327 },
+  { "engine_context", 328 },
+  { "engine_context_options", 329 },
+  { "engine_entry", 330 },
+  { "engine_file", 331 },
+  { "engine_kv", 332 },
+  { "engine_matcher", 333 },
+  { "engine_model", 334 },
+  { "engine_model_info", 335 },
+  { "engine_sampler_options", 336 },
+  { "engine_span", 337 },
+  { "engine_status", 338 },
+  { "engine_tensor", 339 },
+  { "engine_tokens", 340 },
+  { "engine_vocab", 341 },
+  { "engine_vocab_info", 342 },
 };
 
 static const struct _cffi_type_context_s _cffi_type_context = {
@@ -4545,12 +5852,12 @@ static const struct _cffi_type_context_s _cffi_type_context = {
   _cffi_struct_unions,
   _cffi_enums,
   _cffi_typenames,
-  90,  /* num_globals */
-  12,  /* num_struct_unions */
-  7,  /* num_enums */
-  13,  /* num_typenames */
+  113,  /* num_globals */
+  16,  /* num_struct_unions */
+  8,  /* num_enums */
+  17,  /* num_typenames */
   NULL,  /* no includes */
-  264,  /* num_types */
+  355,  /* num_types */
   0,  /* flags */
 };
 

@@ -11,6 +11,7 @@
     │   └── UnsupportedError  well-formed, refused by name
     ├── FetchError            no source yielded an artifact with its pinned hash
     ├── RefusedError          the gate refuses the model; holds the Standing
+    ├── ConstraintError       a constraint is malformed, refused by name, or not kept to
     ├── TemplateError         the chat template failed, or passed its limits
     ├── NonFiniteError        a NaN or an infinity arose in the arithmetic
     ├── CancelledError        Session.cancel() was called
@@ -77,6 +78,18 @@ class RefusedError(EngineError):
         self.standing = standing
         self.finding = message
         self.way = way
+
+
+class ConstraintError(EngineError):
+    """A constraint is malformed, says what cannot be held exactly, or does not allow a byte.
+
+    ``pointer`` and ``keyword`` name the place in a JSON Schema, where the text does.
+    """
+
+    def __init__(self, message: str, pointer: str | None = None, keyword: str | None = None) -> None:
+        super().__init__(message)
+        self.pointer = pointer
+        self.keyword = keyword
 
 
 class TemplateError(EngineError):

@@ -1,4 +1,4 @@
-"""The only importer of ``engine._engine``: owning handles over the C core, and status to exception.
+"""With ``engine.constrain.native`` the only importer of ``engine._engine``: owning handles over the C core.
 
 Every handle counts its users. ``close()`` forbids new calls at once and releases the C object when
 the last running call (and the last handle built on it) has finished, so closing from another thread
@@ -67,7 +67,7 @@ _SCALARS = {
 _STRING_BATCH = 4096
 
 
-def _raise(status: int, text: str) -> NoReturn:
+def raise_status(status: int, text: str) -> NoReturn:
     """Turn a status into its exception; EINVAL keeps ValueError-like meaning as UsageError."""
     kind = _EXCEPTIONS.get(status, errors.EngineError)
     raise kind(text or f"the engine failed with status {status}")
@@ -78,7 +78,7 @@ def _call(function: Callable[..., int], *args: Any) -> None:
     err = ffi.new("char[]", ERROR_BYTES)
     status = int(function(*args, err, ERROR_BYTES))
     if status != lib.ENGINE_OK:
-        _raise(status, ffi.string(err).decode("utf-8", "replace"))
+        raise_status(status, ffi.string(err).decode("utf-8", "replace"))
 
 
 def _c_text(pointer: Any) -> str:
@@ -339,7 +339,7 @@ class Vocab(Handle):
                 if status == lib.ENGINE_OK:
                     return [int(token) for token in out[: count[0]]]
                 if status != lib.ENGINE_EINVAL or count[0] <= capacity:
-                    _raise(status, ffi.string(err).decode("utf-8", "replace"))
+                    raise_status(status, ffi.string(err).decode("utf-8", "replace"))
                 capacity = int(count[0])
 
     def token_bytes(self, token: int, *, special: bool = False) -> bytes:
@@ -376,6 +376,18 @@ class Vocab(Handle):
                 or token == bos
                 or lib.engine_token_is_end(vocab, token)
             ]
+
+    def all_token_bytes(self) -> list[bytes]:
+        """The bytes of every token in the order of ids; control tokens have none."""
+        data, length, found = ffi.new("const char **"), ffi.new("uint64_t *"), []
+        err = ffi.new("char[]", ERROR_BYTES)
+        with self.use() as vocab:
+            for token in range(self.info.size):
+                status = lib.engine_token_bytes(vocab, token, 0, data, length, err, ERROR_BYTES)
+                if status != lib.ENGINE_OK:
+                    raise_status(status, ffi.string(err).decode("utf-8", "replace"))
+                found.append(bytes(ffi.buffer(data[0], length[0])) if length[0] else b"")
+        return found
 
     def is_end(self, token: int) -> bool:
         """Whether a token ends a generation (EOS, EOT, …)."""
@@ -578,13 +590,24 @@ class SamplerOptions:
     seed: int = 0
 
 
-def sample(logits: Floats, options: SamplerOptions, history: Sequence[int], draw: int) -> int:
-    """Choose a token from raw logits [vocab]; ``draw`` is its number within the generation."""
+def sample(
+    logits: Floats,
+    options: SamplerOptions,
+    history: Sequence[int],
+    draw: int,
+    mask: npt.NDArray[np.uint32] | None = None,
+) -> int:
+    """Choose a token from raw logits [vocab]; ``draw`` is its number within the generation.
+
+    ``mask``: choose among the tokens whose bit is set, uint32 [(vocab + 31) // 32].
+    """
     raw = ffi.new("engine_sampler_options *", vars(options))
     past, token = ffi.new("int32_t[]", list(history)), ffi.new("int32_t *")
     values = np.ascontiguousarray(logits, np.float32)
     pointer = ffi.from_buffer("float[]", values)
-    _call(lib.engine_sample, pointer, values.size, raw, past, len(history), draw, token)
+    words = ffi.NULL if mask is None else ffi.from_buffer("uint32_t[]", np.ascontiguousarray(mask, np.uint32))
+    bits = (words, 0 if mask is None else len(mask))
+    _call(lib.engine_sample_masked, pointer, values.size, *bits, raw, past, len(history), draw, token)
     return int(token[0])
 
 

@@ -6,10 +6,10 @@
 
 #define JSON_SCAN_DEPTH 1024
 
-enum { JSON_BETWEEN = 0, JSON_STRING = 1, JSON_SCALAR = 2 }; /* a scalar is a number or a literal */
+enum { SCAN_BETWEEN = 0, SCAN_STRING = 1, SCAN_SCALAR = 2 }; /* a scalar is a number or a literal */
 
 typedef struct json_scan {
-    uint8_t state;     /* JSON_* */
+    uint8_t state;     /* SCAN_* */
     uint8_t escaped;   /* the next byte of the string is escaped */
     uint8_t key;       /* the string is a key, or a key comes next */
     uint32_t depth;    /* containers that are open */
@@ -33,41 +33,46 @@ static inline int json_scan_in_object(const json_scan *s)
 /* Read a byte. 1: a value begins with it. */
 static inline int json_scan_read(json_scan *s, uint8_t byte)
 {
-    if (s->state == JSON_STRING) {
+    if (s->state == SCAN_STRING) {
         if (s->escaped)
             s->escaped = 0;
         else if (byte == '\\')
             s->escaped = 1;
         else if (byte == '"')
-            s->state = JSON_BETWEEN;
+            s->state = SCAN_BETWEEN;
         return 0;
     }
     switch (byte) {
-    case ' ': case '\t': case '\n': case '\r':
-        s->state = JSON_BETWEEN;
+    case ' ':
+    case '\t':
+    case '\n':
+    case '\r':
+        s->state = SCAN_BETWEEN;
         return 0;
     case ':':
-        s->state = JSON_BETWEEN;
+        s->state = SCAN_BETWEEN;
         s->key = 0;
         return 0;
     case ',':
-        s->state = JSON_BETWEEN;
+        s->state = SCAN_BETWEEN;
         s->key = (uint8_t)json_scan_in_object(s);
         return 0;
-    case '}': case ']':
-        s->state = JSON_BETWEEN;
+    case '}':
+    case ']':
+        s->state = SCAN_BETWEEN;
         s->depth -= s->depth > 0;
         s->key = 0;
         return 0;
-    case '{': case '[':
+    case '{':
+    case '[':
         json_scan_open(s, byte == '{');
         return 1;
     case '"':
-        s->state = JSON_STRING;
+        s->state = SCAN_STRING;
         return !s->key;
     default: {
-        int begins = s->state == JSON_BETWEEN;
-        s->state = JSON_SCALAR;
+        int begins = s->state == SCAN_BETWEEN;
+        s->state = SCAN_SCALAR;
         return begins;
     }
     }
@@ -76,7 +81,7 @@ static inline int json_scan_read(json_scan *s, uint8_t byte)
 /* A value is half read: the next byte may continue it. */
 static inline int json_scan_in_value(const json_scan *s)
 {
-    return s->state == JSON_SCALAR || (s->state == JSON_STRING && !s->key);
+    return s->state == SCAN_SCALAR || (s->state == SCAN_STRING && !s->key);
 }
 
 #endif

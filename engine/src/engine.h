@@ -263,6 +263,12 @@ typedef struct engine_sampler_options {
 engine_status engine_sample(const float *logits, int32_t vocab, const engine_sampler_options *options,
                             const int32_t *history, int32_t n_history, uint64_t draw,
                             int32_t *token, char *err, size_t errlen);
+/* The same among the tokens whose bit is set: bit i % 32 of mask[i / 32], words is exactly (vocab + 31) / 32.
+ * The others count as removed before anything else is done, so every filter speaks of legal tokens alone.
+ * NULL: all tokens. ENGINE_EINVAL where no bit is set. */
+engine_status engine_sample_masked(const float *logits, int32_t vocab, const uint32_t *mask, uint64_t words,
+                                   const engine_sampler_options *options, const int32_t *history,
+                                   int32_t n_history, uint64_t draw, int32_t *token, char *err, size_t errlen);
 /* Natural log-probabilities of all tokens, out is [vocab]. */
 engine_status engine_log_softmax(const float *logits, int32_t vocab, float *out, char *err, size_t errlen);
 /* The n best ids, value descending, id ascending. */
@@ -306,6 +312,7 @@ void engine_constraint_free(engine_constraint *constraint);
 /* JSON array of what was taken as an annotation: [{"pointer", "keyword", "note"}]. Lives as long as the
  * constraint. */
 const char *engine_constraint_notes(const engine_constraint *constraint);
+uint64_t engine_constraint_bytes(const engine_constraint *constraint); /* memory that it holds */
 
 /* A matcher at the start of a document. Constraint and tokens must outlive it, and its forks. A
  * matcher belongs to one caller at a time. tokens may be NULL: then bytes only. */

@@ -27,14 +27,22 @@ typedef struct cut {
 } cut;
 
 typedef struct work {
-    float *z;         /* [vocab] logits after penalties; NULL where there are none to apply */
-    uint32_t *key;    /* [vocab] ordered like the logits */
-    uint64_t *weight; /* [vocab] 0 where a filter removed the token */
+    float *z;         /* [vocab] logits after penalties, or of legal tokens; NULL where they are the caller's */
+    int32_t *id;      /* of the legal tokens, ascending; NULL where all are legal */
+    uint32_t *key;    /* [n] ordered like the logits; n tokens are legal */
+    uint64_t *weight; /* [n] 0 where a filter removed the token */
 } work;
+
+/* Bit i % 32 of words[i / 32] is set where token i is legal; words NULL: all are. */
+typedef struct legal {
+    const uint32_t *words;
+    uint64_t n_words;
+} legal;
 
 static void work_free(work *w)
 {
     free(w->z);
+    free(w->id);
     free(w->key);
     free(w->weight);
 }
@@ -222,56 +230,115 @@ static int32_t draw_token(const work *w, int32_t vocab, uint64_t random)
     return id;
 }
 
-static GB_NOINLINE engine_status sample(const float *logits, int32_t vocab, const engine_sampler_options *o,
-                                        const int32_t *history, int32_t n_history, uint64_t draw, int32_t *token,
-                                        char *err, size_t errlen)
+/* Move the logits of the legal tokens together, ids beside them; their number. They keep their order, so
+ * what follows treats them as a smaller vocabulary. */
+static int32_t gather(work *w, const float *z, int32_t vocab, const uint32_t *words)
 {
-    work w = {0};
-    const float *z = logits;
+    int32_t n = 0;
+    for (int32_t first = 0; first < vocab; first += 32) {
+        uint32_t bits = words[first / 32];
+        if (vocab - first < 32)
+            bits &= (1u << (vocab - first)) - 1;
+        for (; bits != 0; bits &= bits - 1) {
+            int32_t id = first + __builtin_ctz(bits);
+            w->z[n] = z[id];
+            w->id[n++] = id;
+        }
+    }
+    return n;
+}
+
+static engine_status check_arguments(const float *logits, int32_t vocab, const legal *mask,
+                                     const engine_sampler_options *o, const int32_t *history, int32_t n_history,
+                                     char *err, size_t errlen)
+{
     engine_status status = check_options(o, err, errlen);
     if (status == ENGINE_OK)
         status = check_values(logits, vocab, "logits", err, errlen);
     if (status == ENGINE_OK)
         status = check_history(history, n_history, vocab, err, errlen);
+    if (status == ENGINE_OK && mask->words != NULL && mask->n_words != ((uint64_t)vocab + 31) / 32)
+        return gb_fail(err, errlen, ENGINE_EINVAL, "a mask of %llu words; %ld tokens need %ld",
+                       (unsigned long long)mask->n_words, (long)vocab, ((long)vocab + 31) / 32);
+    return status;
+}
+
+/* Penalties and the mask: *z is what to choose from, *n how many. */
+static engine_status prepare(work *w, const float **z, int32_t *n, const legal *mask, const engine_sampler_options *o,
+                             const int32_t *history, int32_t n_history, char *err, size_t errlen)
+{
+    int32_t vocab = *n;
+    int penalised = n_history > 0 && has_penalties(o);
+    if (penalised || mask->words != NULL)
+        w->z = malloc((size_t)vocab * sizeof *w->z);
+    if (mask->words != NULL)
+        w->id = malloc((size_t)vocab * sizeof *w->id);
+    if (((penalised || mask->words != NULL) && w->z == NULL) || (mask->words != NULL && w->id == NULL))
+        return gb_fail(err, errlen, ENGINE_ENOMEM, "out of memory: sampling among %ld tokens", (long)vocab);
+    if (penalised) {
+        engine_status status = penalise(w->z, *z, vocab, o, history, n_history, err, errlen);
+        if (status != ENGINE_OK)
+            return status;
+        *z = w->z;
+    }
+    if (mask->words != NULL) {
+        *n = gather(w, *z, vocab, mask->words); /* in place where penalties were applied: never ahead */
+        *z = w->z;
+        if (*n == 0)
+            return gb_fail(err, errlen, ENGINE_EINVAL, "the mask allows no token at all");
+    }
+    return ENGINE_OK;
+}
+
+static GB_NOINLINE engine_status sample(const float *logits, int32_t vocab, const legal *mask,
+                                        const engine_sampler_options *o, const int32_t *history, int32_t n_history,
+                                        uint64_t draw, int32_t *token, char *err, size_t errlen)
+{
+    work w = {0};
+    const float *z = logits;
+    int32_t n = vocab, chosen;
+    engine_status status = check_arguments(logits, vocab, mask, o, history, n_history, err, errlen);
     if (status != ENGINE_OK)
         return status;
-    if (n_history > 0 && has_penalties(o)) {
-        w.z = malloc((size_t)vocab * sizeof *w.z);
-        if (w.z == NULL)
-            goto no_memory;
-        status = penalise(w.z, logits, vocab, o, history, n_history, err, errlen);
-        if (status != ENGINE_OK)
-            goto done;
-        z = w.z;
-    }
-    if (o->temperature == 0.0f) {
-        *token = (int32_t)kernels()->argmax(z, vocab);
+    status = prepare(&w, &z, &n, mask, o, history, n_history, err, errlen);
+    if (status != ENGINE_OK)
         goto done;
+    if (o->temperature == 0.0f) {
+        chosen = (int32_t)kernels()->argmax(z, n);
+    } else {
+        w.key = malloc((size_t)n * sizeof *w.key);
+        w.weight = malloc((size_t)n * sizeof *w.weight);
+        if (w.key == NULL || w.weight == NULL) {
+            status = gb_fail(err, errlen, ENGINE_ENOMEM, "out of memory: sampling among %ld tokens", (long)n);
+            goto done;
+        }
+        weigh(&w, z, n, o);
+        chosen = draw_token(&w, n, gb_random64(o->seed, draw));
     }
-    w.key = malloc((size_t)vocab * sizeof *w.key);
-    w.weight = malloc((size_t)vocab * sizeof *w.weight);
-    if (w.key == NULL || w.weight == NULL)
-        goto no_memory;
-    weigh(&w, z, vocab, o);
-    *token = draw_token(&w, vocab, gb_random64(o->seed, draw));
+    *token = w.id != NULL ? w.id[chosen] : chosen;
 done:
     work_free(&w);
     return status;
-no_memory:
-    work_free(&w);
-    return gb_fail(err, errlen, ENGINE_ENOMEM, "out of memory: sampling among %ld tokens", (long)vocab);
+}
+
+engine_status engine_sample_masked(const float *logits, int32_t vocab, const uint32_t *mask, uint64_t words,
+                                   const engine_sampler_options *options, const int32_t *history, int32_t n_history,
+                                   uint64_t draw, int32_t *token, char *err, size_t errlen)
+{
+    if (options == NULL || token == NULL)
+        return gb_fail(err, errlen, ENGINE_EINVAL, "options and token must not be NULL");
+    legal chosen = {mask, words};
+    gb_fpenv saved = gb_fpenv_enter();
+    engine_status status = sample(logits, vocab, &chosen, options, history, n_history, draw, token, err, errlen);
+    gb_fpenv_leave(saved);
+    return status;
 }
 
 engine_status engine_sample(const float *logits, int32_t vocab, const engine_sampler_options *options,
                             const int32_t *history, int32_t n_history, uint64_t draw, int32_t *token, char *err,
                             size_t errlen)
 {
-    if (options == NULL || token == NULL)
-        return gb_fail(err, errlen, ENGINE_EINVAL, "options and token must not be NULL");
-    gb_fpenv saved = gb_fpenv_enter();
-    engine_status status = sample(logits, vocab, options, history, n_history, draw, token, err, errlen);
-    gb_fpenv_leave(saved);
-    return status;
+    return engine_sample_masked(logits, vocab, NULL, 0, options, history, n_history, draw, token, err, errlen);
 }
 
 /* out = x - max - log(sum of exp(x - max)): terms in f32, their sum by ascending id in double. */
