@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 MODELS ?= models
 STAMP  := $(VENV)/.installed
 EXTRAS := serve,reference,test,lint,release
-C_SOURCES := $(wildcard engine/src/*.c engine/src/*.h)
+C_SOURCES := $(wildcard engine/src/*.[ch] engine/constrain/*.[ch])
 
 .PHONY: help certify build test test-slow lint format sanitize fuzz identity exact bench-kernels wheel models clean prerequisites
 

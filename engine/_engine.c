@@ -584,87 +584,87 @@ static void (*_cffi_call_python_org)(struct _cffi_externpy_s *, char *);
 
 static void *_cffi_types[] = {
 /*  0 */ _CFFI_OP(_CFFI_OP_FUNCTION, 15), // char const *()(engine_constraint const *)
-/*  1 */ _CFFI_OP(_CFFI_OP_POINTER, 326), // engine_constraint const *
+/*  1 */ _CFFI_OP(_CFFI_OP_POINTER, 342), // engine_constraint const *
 /*  2 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /*  3 */ _CFFI_OP(_CFFI_OP_FUNCTION, 15), // char const *()(int32_t)
 /*  4 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21), // int32_t
 /*  5 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
 /*  6 */ _CFFI_OP(_CFFI_OP_FUNCTION, 15), // char const *()(void)
 /*  7 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/*  8 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(char *, size_t)
-/*  9 */ _CFFI_OP(_CFFI_OP_POINTER, 324), // char *
+/*  8 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // engine_status()(char *, size_t)
+/*  9 */ _CFFI_OP(_CFFI_OP_POINTER, 340), // char *
 /* 10 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28), // size_t
 /* 11 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 12 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_constraint * *, int32_t, char const *, uint64_t, engine_constraint_options const *, char *, size_t)
+/* 12 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // engine_status()(engine_constraint * *, int32_t, char const *, uint64_t, engine_constraint_options const *, char *, size_t)
 /* 13 */ _CFFI_OP(_CFFI_OP_POINTER, 102), // engine_constraint * *
 /* 14 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
-/* 15 */ _CFFI_OP(_CFFI_OP_POINTER, 324), // char const *
+/* 15 */ _CFFI_OP(_CFFI_OP_POINTER, 340), // char const *
 /* 16 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24), // uint64_t
-/* 17 */ _CFFI_OP(_CFFI_OP_POINTER, 327), // engine_constraint_options const *
+/* 17 */ _CFFI_OP(_CFFI_OP_POINTER, 343), // engine_constraint_options const *
 /* 18 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
 /* 19 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 20 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 21 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_context * *, engine_model const *, engine_context_options const *, char *, size_t)
+/* 21 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // engine_status()(engine_context * *, engine_model const *, engine_context_options const *, char *, size_t)
 /* 22 */ _CFFI_OP(_CFFI_OP_POINTER, 29), // engine_context * *
-/* 23 */ _CFFI_OP(_CFFI_OP_POINTER, 334), // engine_model const *
-/* 24 */ _CFFI_OP(_CFFI_OP_POINTER, 329), // engine_context_options const *
+/* 23 */ _CFFI_OP(_CFFI_OP_POINTER, 350), // engine_model const *
+/* 24 */ _CFFI_OP(_CFFI_OP_POINTER, 345), // engine_context_options const *
 /* 25 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
 /* 26 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 27 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 28 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_context *, engine_entry const *, int32_t, float *, uint64_t, char *, size_t)
-/* 29 */ _CFFI_OP(_CFFI_OP_POINTER, 328), // engine_context *
-/* 30 */ _CFFI_OP(_CFFI_OP_POINTER, 330), // engine_entry const *
+/* 28 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // engine_status()(engine_context *, engine_entry const *, int32_t, float *, uint64_t, char *, size_t)
+/* 29 */ _CFFI_OP(_CFFI_OP_POINTER, 344), // engine_context *
+/* 30 */ _CFFI_OP(_CFFI_OP_POINTER, 346), // engine_entry const *
 /* 31 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
-/* 32 */ _CFFI_OP(_CFFI_OP_POINTER, 350), // float *
+/* 32 */ _CFFI_OP(_CFFI_OP_POINTER, 366), // float *
 /* 33 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
 /* 34 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
 /* 35 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 36 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 37 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_context *, int32_t, int32_t, char *, size_t)
+/* 37 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // engine_status()(engine_context *, int32_t, int32_t, char *, size_t)
 /* 38 */ _CFFI_OP(_CFFI_OP_NOOP, 29),
 /* 39 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
 /* 40 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
 /* 41 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
 /* 42 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 43 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 44 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_context *, int32_t, void const *, uint64_t, char *, size_t)
+/* 44 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // engine_status()(engine_context *, int32_t, void const *, uint64_t, char *, size_t)
 /* 45 */ _CFFI_OP(_CFFI_OP_NOOP, 29),
 /* 46 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
-/* 47 */ _CFFI_OP(_CFFI_OP_POINTER, 354), // void const *
+/* 47 */ _CFFI_OP(_CFFI_OP_POINTER, 370), // void const *
 /* 48 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
 /* 49 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
 /* 50 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 51 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 52 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_context const *, int32_t, void *, uint64_t, char *, size_t)
-/* 53 */ _CFFI_OP(_CFFI_OP_POINTER, 328), // engine_context const *
+/* 52 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // engine_status()(engine_context const *, int32_t, void *, uint64_t, char *, size_t)
+/* 53 */ _CFFI_OP(_CFFI_OP_POINTER, 344), // engine_context const *
 /* 54 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
-/* 55 */ _CFFI_OP(_CFFI_OP_POINTER, 354), // void *
+/* 55 */ _CFFI_OP(_CFFI_OP_POINTER, 370), // void *
 /* 56 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
 /* 57 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
 /* 58 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 59 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 60 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_file * *, int, int, char *, size_t)
-/* 61 */ _CFFI_OP(_CFFI_OP_POINTER, 310), // engine_file * *
+/* 60 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // engine_status()(engine_file * *, int, int, char *, size_t)
+/* 61 */ _CFFI_OP(_CFFI_OP_POINTER, 326), // engine_file * *
 /* 62 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7), // int
 /* 63 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
 /* 64 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
 /* 65 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 66 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 67 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_file const *, uint64_t, engine_kv *, char *, size_t)
-/* 68 */ _CFFI_OP(_CFFI_OP_POINTER, 331), // engine_file const *
+/* 67 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // engine_status()(engine_file const *, uint64_t, engine_kv *, char *, size_t)
+/* 68 */ _CFFI_OP(_CFFI_OP_POINTER, 347), // engine_file const *
 /* 69 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
-/* 70 */ _CFFI_OP(_CFFI_OP_POINTER, 332), // engine_kv *
+/* 70 */ _CFFI_OP(_CFFI_OP_POINTER, 348), // engine_kv *
 /* 71 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
 /* 72 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 73 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 74 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_file const *, uint64_t, engine_tensor *, char *, size_t)
+/* 74 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // engine_status()(engine_file const *, uint64_t, engine_tensor *, char *, size_t)
 /* 75 */ _CFFI_OP(_CFFI_OP_NOOP, 68),
 /* 76 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
-/* 77 */ _CFFI_OP(_CFFI_OP_POINTER, 339), // engine_tensor *
+/* 77 */ _CFFI_OP(_CFFI_OP_POINTER, 355), // engine_tensor *
 /* 78 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
 /* 79 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 80 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 81 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_file const *, uint64_t, uint64_t, uint64_t, char const * *, uint64_t *, char *, size_t)
+/* 81 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // engine_status()(engine_file const *, uint64_t, uint64_t, uint64_t, char const * *, uint64_t *, char *, size_t)
 /* 82 */ _CFFI_OP(_CFFI_OP_NOOP, 68),
 /* 83 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
 /* 84 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
@@ -674,7 +674,7 @@ static void *_cffi_types[] = {
 /* 88 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
 /* 89 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 90 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 91 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_file const *, uint64_t, uint64_t, uint64_t, float *, char *, size_t)
+/* 91 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // engine_status()(engine_file const *, uint64_t, uint64_t, uint64_t, float *, char *, size_t)
 /* 92 */ _CFFI_OP(_CFFI_OP_NOOP, 68),
 /* 93 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
 /* 94 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
@@ -683,28 +683,28 @@ static void *_cffi_types[] = {
 /* 97 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
 /* 98 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 99 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 100 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_matcher * *, engine_constraint *, engine_tokens *, char *, size_t)
+/* 100 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // engine_status()(engine_matcher * *, engine_constraint *, engine_tokens *, char *, size_t)
 /* 101 */ _CFFI_OP(_CFFI_OP_POINTER, 114), // engine_matcher * *
-/* 102 */ _CFFI_OP(_CFFI_OP_POINTER, 326), // engine_constraint *
-/* 103 */ _CFFI_OP(_CFFI_OP_POINTER, 340), // engine_tokens *
+/* 102 */ _CFFI_OP(_CFFI_OP_POINTER, 342), // engine_constraint *
+/* 103 */ _CFFI_OP(_CFFI_OP_POINTER, 356), // engine_tokens *
 /* 104 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
 /* 105 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 106 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 107 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_matcher * *, engine_matcher const *, char *, size_t)
+/* 107 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // engine_status()(engine_matcher * *, engine_matcher const *, char *, size_t)
 /* 108 */ _CFFI_OP(_CFFI_OP_NOOP, 101),
-/* 109 */ _CFFI_OP(_CFFI_OP_POINTER, 333), // engine_matcher const *
+/* 109 */ _CFFI_OP(_CFFI_OP_POINTER, 349), // engine_matcher const *
 /* 110 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
 /* 111 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 112 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 113 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_matcher *, char *, uint64_t, uint64_t *, char *, size_t)
-/* 114 */ _CFFI_OP(_CFFI_OP_POINTER, 333), // engine_matcher *
+/* 113 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // engine_status()(engine_matcher *, char *, uint64_t, uint64_t *, char *, size_t)
+/* 114 */ _CFFI_OP(_CFFI_OP_POINTER, 349), // engine_matcher *
 /* 115 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
 /* 116 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
 /* 117 */ _CFFI_OP(_CFFI_OP_NOOP, 87),
 /* 118 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
 /* 119 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 120 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 121 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_matcher *, char *, uint64_t, uint64_t *, char *, uint64_t, uint64_t *, char *, size_t)
+/* 121 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // engine_status()(engine_matcher *, char *, uint64_t, uint64_t *, char *, uint64_t, uint64_t *, char *, size_t)
 /* 122 */ _CFFI_OP(_CFFI_OP_NOOP, 114),
 /* 123 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
 /* 124 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
@@ -715,37 +715,37 @@ static void *_cffi_types[] = {
 /* 129 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
 /* 130 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 131 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 132 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_matcher *, char const *, uint64_t, char *, size_t)
+/* 132 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // engine_status()(engine_matcher *, char const *, uint64_t, char *, size_t)
 /* 133 */ _CFFI_OP(_CFFI_OP_NOOP, 114),
 /* 134 */ _CFFI_OP(_CFFI_OP_NOOP, 15),
 /* 135 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
 /* 136 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
 /* 137 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 138 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 139 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_matcher *, int32_t, char *, size_t)
+/* 139 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // engine_status()(engine_matcher *, int32_t, char *, size_t)
 /* 140 */ _CFFI_OP(_CFFI_OP_NOOP, 114),
 /* 141 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
 /* 142 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
 /* 143 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 144 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 145 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_matcher *, uint32_t *, uint64_t, char *, size_t)
+/* 145 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // engine_status()(engine_matcher *, uint32_t *, uint64_t, char *, size_t)
 /* 146 */ _CFFI_OP(_CFFI_OP_NOOP, 114),
 /* 147 */ _CFFI_OP(_CFFI_OP_POINTER, 182), // uint32_t *
 /* 148 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
 /* 149 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
 /* 150 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 151 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 152 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_model * *, engine_file const *, char *, size_t)
-/* 153 */ _CFFI_OP(_CFFI_OP_POINTER, 316), // engine_model * *
+/* 152 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // engine_status()(engine_model * *, engine_file const *, char *, size_t)
+/* 153 */ _CFFI_OP(_CFFI_OP_POINTER, 332), // engine_model * *
 /* 154 */ _CFFI_OP(_CFFI_OP_NOOP, 68),
 /* 155 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
 /* 156 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 157 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 158 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_model const *, engine_model_info *)
+/* 158 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // engine_status()(engine_model const *, engine_model_info *)
 /* 159 */ _CFFI_OP(_CFFI_OP_NOOP, 23),
-/* 160 */ _CFFI_OP(_CFFI_OP_POINTER, 335), // engine_model_info *
+/* 160 */ _CFFI_OP(_CFFI_OP_POINTER, 351), // engine_model_info *
 /* 161 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 162 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_tokens * *, char const *, uint64_t const *, int32_t, int32_t const *, int32_t, char *, size_t)
+/* 162 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // engine_status()(engine_tokens * *, char const *, uint64_t const *, int32_t, int32_t const *, int32_t, char *, size_t)
 /* 163 */ _CFFI_OP(_CFFI_OP_POINTER, 103), // engine_tokens * *
 /* 164 */ _CFFI_OP(_CFFI_OP_NOOP, 15),
 /* 165 */ _CFFI_OP(_CFFI_OP_POINTER, 16), // uint64_t const *
@@ -755,18 +755,18 @@ static void *_cffi_types[] = {
 /* 169 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
 /* 170 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 171 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 172 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_vocab * *, engine_file const *, char *, size_t)
-/* 173 */ _CFFI_OP(_CFFI_OP_POINTER, 322), // engine_vocab * *
+/* 172 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // engine_status()(engine_vocab * *, engine_file const *, char *, size_t)
+/* 173 */ _CFFI_OP(_CFFI_OP_POINTER, 338), // engine_vocab * *
 /* 174 */ _CFFI_OP(_CFFI_OP_NOOP, 68),
 /* 175 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
 /* 176 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 177 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 178 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_vocab const *, char const *, uint64_t, uint32_t, engine_span const *, uint64_t, int32_t *, uint64_t, uint64_t *, char *, size_t)
-/* 179 */ _CFFI_OP(_CFFI_OP_POINTER, 341), // engine_vocab const *
+/* 178 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // engine_status()(engine_vocab const *, char const *, uint64_t, uint32_t, engine_span const *, uint64_t, int32_t *, uint64_t, uint64_t *, char *, size_t)
+/* 179 */ _CFFI_OP(_CFFI_OP_POINTER, 357), // engine_vocab const *
 /* 180 */ _CFFI_OP(_CFFI_OP_NOOP, 15),
 /* 181 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
 /* 182 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 22), // uint32_t
-/* 183 */ _CFFI_OP(_CFFI_OP_POINTER, 337), // engine_span const *
+/* 183 */ _CFFI_OP(_CFFI_OP_POINTER, 353), // engine_span const *
 /* 184 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
 /* 185 */ _CFFI_OP(_CFFI_OP_POINTER, 4), // int32_t *
 /* 186 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
@@ -774,11 +774,11 @@ static void *_cffi_types[] = {
 /* 188 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
 /* 189 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 190 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 191 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_vocab const *, engine_vocab_info *)
+/* 191 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // engine_status()(engine_vocab const *, engine_vocab_info *)
 /* 192 */ _CFFI_OP(_CFFI_OP_NOOP, 179),
-/* 193 */ _CFFI_OP(_CFFI_OP_POINTER, 342), // engine_vocab_info *
+/* 193 */ _CFFI_OP(_CFFI_OP_POINTER, 358), // engine_vocab_info *
 /* 194 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 195 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_vocab const *, int32_t, char const * *, uint64_t *, char *, size_t)
+/* 195 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // engine_status()(engine_vocab const *, int32_t, char const * *, uint64_t *, char *, size_t)
 /* 196 */ _CFFI_OP(_CFFI_OP_NOOP, 179),
 /* 197 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
 /* 198 */ _CFFI_OP(_CFFI_OP_NOOP, 86),
@@ -786,7 +786,7 @@ static void *_cffi_types[] = {
 /* 200 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
 /* 201 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 202 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 203 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(engine_vocab const *, int32_t, int, char const * *, uint64_t *, char *, size_t)
+/* 203 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // engine_status()(engine_vocab const *, int32_t, int, char const * *, uint64_t *, char *, size_t)
 /* 204 */ _CFFI_OP(_CFFI_OP_NOOP, 179),
 /* 205 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
 /* 206 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
@@ -795,10 +795,10 @@ static void *_cffi_types[] = {
 /* 209 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
 /* 210 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 211 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 212 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(float const *, int32_t, engine_sampler_options const *, int32_t const *, int32_t, uint64_t, int32_t *, char *, size_t)
-/* 213 */ _CFFI_OP(_CFFI_OP_POINTER, 350), // float const *
+/* 212 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // engine_status()(float const *, int32_t, engine_sampler_options const *, int32_t const *, int32_t, uint64_t, int32_t *, char *, size_t)
+/* 213 */ _CFFI_OP(_CFFI_OP_POINTER, 366), // float const *
 /* 214 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
-/* 215 */ _CFFI_OP(_CFFI_OP_POINTER, 336), // engine_sampler_options const *
+/* 215 */ _CFFI_OP(_CFFI_OP_POINTER, 352), // engine_sampler_options const *
 /* 216 */ _CFFI_OP(_CFFI_OP_NOOP, 167),
 /* 217 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
 /* 218 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
@@ -806,14 +806,14 @@ static void *_cffi_types[] = {
 /* 220 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
 /* 221 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 222 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 223 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(float const *, int32_t, float *, char *, size_t)
+/* 223 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // engine_status()(float const *, int32_t, float *, char *, size_t)
 /* 224 */ _CFFI_OP(_CFFI_OP_NOOP, 213),
 /* 225 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
 /* 226 */ _CFFI_OP(_CFFI_OP_NOOP, 32),
 /* 227 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
 /* 228 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 229 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 230 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(float const *, int32_t, int32_t, int32_t *, char *, size_t)
+/* 230 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // engine_status()(float const *, int32_t, int32_t, int32_t *, char *, size_t)
 /* 231 */ _CFFI_OP(_CFFI_OP_NOOP, 213),
 /* 232 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
 /* 233 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
@@ -821,123 +821,139 @@ static void *_cffi_types[] = {
 /* 235 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
 /* 236 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
 /* 237 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 238 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(int32_t, int32_t, double *, char const * *, char *, size_t)
-/* 239 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
+/* 238 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // engine_status()(float const *, int32_t, uint32_t const *, uint64_t, engine_sampler_options const *, int32_t const *, int32_t, uint64_t, int32_t *, char *, size_t)
+/* 239 */ _CFFI_OP(_CFFI_OP_NOOP, 213),
 /* 240 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
-/* 241 */ _CFFI_OP(_CFFI_OP_POINTER, 325), // double *
-/* 242 */ _CFFI_OP(_CFFI_OP_NOOP, 86),
-/* 243 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
-/* 244 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 245 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 246 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(int32_t, void const *, uint64_t, uint64_t, float *, char *, size_t)
-/* 247 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
-/* 248 */ _CFFI_OP(_CFFI_OP_NOOP, 47),
-/* 249 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
-/* 250 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
-/* 251 */ _CFFI_OP(_CFFI_OP_NOOP, 32),
-/* 252 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
-/* 253 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 254 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 255 */ _CFFI_OP(_CFFI_OP_FUNCTION, 338), // engine_status()(uint64_t, int32_t, int32_t, double *, char *, size_t)
-/* 256 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
-/* 257 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
-/* 258 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
-/* 259 */ _CFFI_OP(_CFFI_OP_NOOP, 241),
-/* 260 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
-/* 261 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
-/* 262 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 263 */ _CFFI_OP(_CFFI_OP_FUNCTION, 62), // int()(engine_matcher const *)
-/* 264 */ _CFFI_OP(_CFFI_OP_NOOP, 109),
-/* 265 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 266 */ _CFFI_OP(_CFFI_OP_FUNCTION, 62), // int()(engine_vocab const *, int32_t)
-/* 267 */ _CFFI_OP(_CFFI_OP_NOOP, 179),
-/* 268 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
-/* 269 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 270 */ _CFFI_OP(_CFFI_OP_FUNCTION, 4), // int32_t()(engine_context const *, int32_t)
-/* 271 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
-/* 272 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
-/* 273 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 274 */ _CFFI_OP(_CFFI_OP_FUNCTION, 4), // int32_t()(engine_vocab const *, int32_t)
-/* 275 */ _CFFI_OP(_CFFI_OP_NOOP, 179),
-/* 276 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
-/* 277 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 278 */ _CFFI_OP(_CFFI_OP_FUNCTION, 351), // int64_t()(engine_file const *, char const *, uint64_t)
-/* 279 */ _CFFI_OP(_CFFI_OP_NOOP, 68),
-/* 280 */ _CFFI_OP(_CFFI_OP_NOOP, 15),
-/* 281 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
+/* 241 */ _CFFI_OP(_CFFI_OP_POINTER, 182), // uint32_t const *
+/* 242 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
+/* 243 */ _CFFI_OP(_CFFI_OP_NOOP, 215),
+/* 244 */ _CFFI_OP(_CFFI_OP_NOOP, 167),
+/* 245 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
+/* 246 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
+/* 247 */ _CFFI_OP(_CFFI_OP_NOOP, 185),
+/* 248 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
+/* 249 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 250 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 251 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // engine_status()(int32_t, int32_t, double *, char const * *, char *, size_t)
+/* 252 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
+/* 253 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
+/* 254 */ _CFFI_OP(_CFFI_OP_POINTER, 341), // double *
+/* 255 */ _CFFI_OP(_CFFI_OP_NOOP, 86),
+/* 256 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
+/* 257 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 258 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 259 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // engine_status()(int32_t, void const *, uint64_t, uint64_t, float *, char *, size_t)
+/* 260 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
+/* 261 */ _CFFI_OP(_CFFI_OP_NOOP, 47),
+/* 262 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
+/* 263 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
+/* 264 */ _CFFI_OP(_CFFI_OP_NOOP, 32),
+/* 265 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
+/* 266 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 267 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 268 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // engine_status()(uint64_t, int32_t, int32_t, double *, char *, size_t)
+/* 269 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
+/* 270 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
+/* 271 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
+/* 272 */ _CFFI_OP(_CFFI_OP_NOOP, 254),
+/* 273 */ _CFFI_OP(_CFFI_OP_NOOP, 9),
+/* 274 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 28),
+/* 275 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 276 */ _CFFI_OP(_CFFI_OP_FUNCTION, 62), // int()(engine_matcher const *)
+/* 277 */ _CFFI_OP(_CFFI_OP_NOOP, 109),
+/* 278 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 279 */ _CFFI_OP(_CFFI_OP_FUNCTION, 62), // int()(engine_vocab const *, int32_t)
+/* 280 */ _CFFI_OP(_CFFI_OP_NOOP, 179),
+/* 281 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
 /* 282 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 283 */ _CFFI_OP(_CFFI_OP_FUNCTION, 182), // uint32_t()(engine_file const *)
-/* 284 */ _CFFI_OP(_CFFI_OP_NOOP, 68),
-/* 285 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 286 */ _CFFI_OP(_CFFI_OP_FUNCTION, 16), // uint64_t()(engine_context const *)
-/* 287 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
-/* 288 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 289 */ _CFFI_OP(_CFFI_OP_FUNCTION, 16), // uint64_t()(engine_context const *, int32_t)
-/* 290 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
-/* 291 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
-/* 292 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 293 */ _CFFI_OP(_CFFI_OP_FUNCTION, 16), // uint64_t()(engine_file const *)
-/* 294 */ _CFFI_OP(_CFFI_OP_NOOP, 68),
+/* 283 */ _CFFI_OP(_CFFI_OP_FUNCTION, 4), // int32_t()(engine_context const *, int32_t)
+/* 284 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
+/* 285 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
+/* 286 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 287 */ _CFFI_OP(_CFFI_OP_FUNCTION, 4), // int32_t()(engine_vocab const *, int32_t)
+/* 288 */ _CFFI_OP(_CFFI_OP_NOOP, 179),
+/* 289 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
+/* 290 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 291 */ _CFFI_OP(_CFFI_OP_FUNCTION, 367), // int64_t()(engine_file const *, char const *, uint64_t)
+/* 292 */ _CFFI_OP(_CFFI_OP_NOOP, 68),
+/* 293 */ _CFFI_OP(_CFFI_OP_NOOP, 15),
+/* 294 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 24),
 /* 295 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 296 */ _CFFI_OP(_CFFI_OP_FUNCTION, 16), // uint64_t()(int32_t)
-/* 297 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
+/* 296 */ _CFFI_OP(_CFFI_OP_FUNCTION, 182), // uint32_t()(engine_file const *)
+/* 297 */ _CFFI_OP(_CFFI_OP_NOOP, 68),
 /* 298 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 299 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // void()(engine_constraint *)
-/* 300 */ _CFFI_OP(_CFFI_OP_NOOP, 102),
+/* 299 */ _CFFI_OP(_CFFI_OP_FUNCTION, 16), // uint64_t()(engine_constraint const *)
+/* 300 */ _CFFI_OP(_CFFI_OP_NOOP, 1),
 /* 301 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 302 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // void()(engine_context *)
-/* 303 */ _CFFI_OP(_CFFI_OP_NOOP, 29),
+/* 302 */ _CFFI_OP(_CFFI_OP_FUNCTION, 16), // uint64_t()(engine_context const *)
+/* 303 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
 /* 304 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 305 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // void()(engine_context *, int)
-/* 306 */ _CFFI_OP(_CFFI_OP_NOOP, 29),
-/* 307 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 305 */ _CFFI_OP(_CFFI_OP_FUNCTION, 16), // uint64_t()(engine_context const *, int32_t)
+/* 306 */ _CFFI_OP(_CFFI_OP_NOOP, 53),
+/* 307 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
 /* 308 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 309 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // void()(engine_file *)
-/* 310 */ _CFFI_OP(_CFFI_OP_POINTER, 331), // engine_file *
+/* 309 */ _CFFI_OP(_CFFI_OP_FUNCTION, 16), // uint64_t()(engine_file const *)
+/* 310 */ _CFFI_OP(_CFFI_OP_NOOP, 68),
 /* 311 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 312 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // void()(engine_matcher *)
-/* 313 */ _CFFI_OP(_CFFI_OP_NOOP, 114),
+/* 312 */ _CFFI_OP(_CFFI_OP_FUNCTION, 16), // uint64_t()(int32_t)
+/* 313 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 21),
 /* 314 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 315 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // void()(engine_model *)
-/* 316 */ _CFFI_OP(_CFFI_OP_POINTER, 334), // engine_model *
+/* 315 */ _CFFI_OP(_CFFI_OP_FUNCTION, 370), // void()(engine_constraint *)
+/* 316 */ _CFFI_OP(_CFFI_OP_NOOP, 102),
 /* 317 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 318 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // void()(engine_tokens *)
-/* 319 */ _CFFI_OP(_CFFI_OP_NOOP, 103),
+/* 318 */ _CFFI_OP(_CFFI_OP_FUNCTION, 370), // void()(engine_context *)
+/* 319 */ _CFFI_OP(_CFFI_OP_NOOP, 29),
 /* 320 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 321 */ _CFFI_OP(_CFFI_OP_FUNCTION, 354), // void()(engine_vocab *)
-/* 322 */ _CFFI_OP(_CFFI_OP_POINTER, 341), // engine_vocab *
-/* 323 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
-/* 324 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 2), // char
-/* 325 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 14), // double
-/* 326 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 0), // engine_constraint
-/* 327 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 1), // engine_constraint_options
-/* 328 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 2), // engine_context
-/* 329 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 3), // engine_context_options
-/* 330 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 4), // engine_entry
-/* 331 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 5), // engine_file
-/* 332 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 6), // engine_kv
-/* 333 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 7), // engine_matcher
-/* 334 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 8), // engine_model
-/* 335 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 9), // engine_model_info
-/* 336 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 10), // engine_sampler_options
-/* 337 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 11), // engine_span
-/* 338 */ _CFFI_OP(_CFFI_OP_ENUM, 7), // engine_status
-/* 339 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 12), // engine_tensor
-/* 340 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 13), // engine_tokens
-/* 341 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 14), // engine_vocab
-/* 342 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 15), // engine_vocab_info
-/* 343 */ _CFFI_OP(_CFFI_OP_ENUM, 0), // enum $1
-/* 344 */ _CFFI_OP(_CFFI_OP_ENUM, 1), // enum $2
-/* 345 */ _CFFI_OP(_CFFI_OP_ENUM, 2), // enum $3
-/* 346 */ _CFFI_OP(_CFFI_OP_ENUM, 3), // enum $4
-/* 347 */ _CFFI_OP(_CFFI_OP_ENUM, 4), // enum $5
-/* 348 */ _CFFI_OP(_CFFI_OP_ENUM, 5), // enum $6
-/* 349 */ _CFFI_OP(_CFFI_OP_ENUM, 6), // enum $7
-/* 350 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 13), // float
-/* 351 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23), // int64_t
-/* 352 */ _CFFI_OP(_CFFI_OP_ARRAY, 16), // uint64_t[4]
-/* 353 */ (_cffi_opcode_t)(4),
-/* 354 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 0), // void
+/* 321 */ _CFFI_OP(_CFFI_OP_FUNCTION, 370), // void()(engine_context *, int)
+/* 322 */ _CFFI_OP(_CFFI_OP_NOOP, 29),
+/* 323 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 7),
+/* 324 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 325 */ _CFFI_OP(_CFFI_OP_FUNCTION, 370), // void()(engine_file *)
+/* 326 */ _CFFI_OP(_CFFI_OP_POINTER, 347), // engine_file *
+/* 327 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 328 */ _CFFI_OP(_CFFI_OP_FUNCTION, 370), // void()(engine_matcher *)
+/* 329 */ _CFFI_OP(_CFFI_OP_NOOP, 114),
+/* 330 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 331 */ _CFFI_OP(_CFFI_OP_FUNCTION, 370), // void()(engine_model *)
+/* 332 */ _CFFI_OP(_CFFI_OP_POINTER, 350), // engine_model *
+/* 333 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 334 */ _CFFI_OP(_CFFI_OP_FUNCTION, 370), // void()(engine_tokens *)
+/* 335 */ _CFFI_OP(_CFFI_OP_NOOP, 103),
+/* 336 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 337 */ _CFFI_OP(_CFFI_OP_FUNCTION, 370), // void()(engine_vocab *)
+/* 338 */ _CFFI_OP(_CFFI_OP_POINTER, 357), // engine_vocab *
+/* 339 */ _CFFI_OP(_CFFI_OP_FUNCTION_END, 0),
+/* 340 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 2), // char
+/* 341 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 14), // double
+/* 342 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 0), // engine_constraint
+/* 343 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 1), // engine_constraint_options
+/* 344 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 2), // engine_context
+/* 345 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 3), // engine_context_options
+/* 346 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 4), // engine_entry
+/* 347 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 5), // engine_file
+/* 348 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 6), // engine_kv
+/* 349 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 7), // engine_matcher
+/* 350 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 8), // engine_model
+/* 351 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 9), // engine_model_info
+/* 352 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 10), // engine_sampler_options
+/* 353 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 11), // engine_span
+/* 354 */ _CFFI_OP(_CFFI_OP_ENUM, 7), // engine_status
+/* 355 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 12), // engine_tensor
+/* 356 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 13), // engine_tokens
+/* 357 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 14), // engine_vocab
+/* 358 */ _CFFI_OP(_CFFI_OP_STRUCT_UNION, 15), // engine_vocab_info
+/* 359 */ _CFFI_OP(_CFFI_OP_ENUM, 0), // enum $1
+/* 360 */ _CFFI_OP(_CFFI_OP_ENUM, 1), // enum $2
+/* 361 */ _CFFI_OP(_CFFI_OP_ENUM, 2), // enum $3
+/* 362 */ _CFFI_OP(_CFFI_OP_ENUM, 3), // enum $4
+/* 363 */ _CFFI_OP(_CFFI_OP_ENUM, 4), // enum $5
+/* 364 */ _CFFI_OP(_CFFI_OP_ENUM, 5), // enum $6
+/* 365 */ _CFFI_OP(_CFFI_OP_ENUM, 6), // enum $7
+/* 366 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 13), // float
+/* 367 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 23), // int64_t
+/* 368 */ _CFFI_OP(_CFFI_OP_ARRAY, 16), // uint64_t[4]
+/* 369 */ (_cffi_opcode_t)(4),
+/* 370 */ _CFFI_OP(_CFFI_OP_PRIMITIVE, 0), // void
 };
 
 static int _cffi_const_ENGINE_GGUF_U8(unsigned long long *o)
@@ -1314,6 +1330,44 @@ _cffi_f_engine_compiler(PyObject *self, PyObject *noarg)
 #  define _cffi_f_engine_compiler _cffi_d_engine_compiler
 #endif
 
+static uint64_t _cffi_d_engine_constraint_bytes(engine_constraint const * x0)
+{
+  return engine_constraint_bytes(x0);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_engine_constraint_bytes(PyObject *self, PyObject *arg0)
+{
+  engine_constraint const * x0;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  uint64_t result;
+  PyObject *pyresult;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(1), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (engine_constraint const *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(1), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = engine_constraint_bytes(x0); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_int(result, uint64_t);
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_engine_constraint_bytes _cffi_d_engine_constraint_bytes
+#endif
+
 static engine_status _cffi_d_engine_constraint_compile(engine_constraint * * x0, int32_t x1, char const * x2, uint64_t x3, engine_constraint_options const * x4, char * x5, size_t x6)
 {
   return engine_constraint_compile(x0, x1, x2, x3, x4, x5, x6);
@@ -1399,7 +1453,7 @@ _cffi_f_engine_constraint_compile(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(354));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -1674,7 +1728,7 @@ _cffi_f_engine_context_new(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(354));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -1762,7 +1816,7 @@ _cffi_f_engine_dequantize(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(354));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -1939,10 +1993,10 @@ _cffi_f_engine_file_free(PyObject *self, PyObject *arg0)
   struct _cffi_freeme_s *large_args_free = NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(310), arg0, (char **)&x0);
+      _cffi_type(326), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (engine_file *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(310), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(326), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -2030,7 +2084,7 @@ _cffi_f_engine_file_kv(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(354));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -2167,7 +2221,7 @@ _cffi_f_engine_file_kv_strings(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(354));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -2238,7 +2292,7 @@ _cffi_f_engine_file_open(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(354));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -2314,7 +2368,7 @@ _cffi_f_engine_file_tensor(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(354));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -2440,7 +2494,7 @@ _cffi_f_engine_file_tensor_rows(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(354));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -2580,7 +2634,7 @@ _cffi_f_engine_log_softmax(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(354));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -2771,7 +2825,7 @@ _cffi_f_engine_matcher_close(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(354));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -2836,7 +2890,7 @@ _cffi_f_engine_matcher_commit(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(354));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -2912,7 +2966,7 @@ _cffi_f_engine_matcher_commit_bytes(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(354));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -2999,7 +3053,7 @@ _cffi_f_engine_matcher_forced(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(354));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -3069,7 +3123,7 @@ _cffi_f_engine_matcher_fork(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(354));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -3181,7 +3235,7 @@ _cffi_f_engine_matcher_mask(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(354));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -3262,7 +3316,7 @@ _cffi_f_engine_matcher_new(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(354));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -3349,7 +3403,7 @@ _cffi_f_engine_matcher_pointer(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(354));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -3430,10 +3484,10 @@ _cffi_f_engine_measure_dot(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(241), arg2, (char **)&x2);
+      _cffi_type(254), arg2, (char **)&x2);
   if (datasize != 0) {
     x2 = ((size_t)datasize) <= 640 ? (double *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(241), arg2, (char **)&x2,
+    if (_cffi_convert_array_argument(_cffi_type(254), arg2, (char **)&x2,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3467,7 +3521,7 @@ _cffi_f_engine_measure_dot(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(354));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -3516,10 +3570,10 @@ _cffi_f_engine_measure_read(PyObject *self, PyObject *args)
     return NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(241), arg3, (char **)&x3);
+      _cffi_type(254), arg3, (char **)&x3);
   if (datasize != 0) {
     x3 = ((size_t)datasize) <= 640 ? (double *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(241), arg3, (char **)&x3,
+    if (_cffi_convert_array_argument(_cffi_type(254), arg3, (char **)&x3,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3544,7 +3598,7 @@ _cffi_f_engine_measure_read(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(354));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -3597,7 +3651,7 @@ _cffi_f_engine_model_describe(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(354));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -3618,10 +3672,10 @@ _cffi_f_engine_model_free(PyObject *self, PyObject *arg0)
   struct _cffi_freeme_s *large_args_free = NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(316), arg0, (char **)&x0);
+      _cffi_type(332), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (engine_model *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(316), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(332), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -3703,7 +3757,7 @@ _cffi_f_engine_model_load(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(354));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -3839,12 +3893,139 @@ _cffi_f_engine_sample(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(354));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
 #else
 #  define _cffi_f_engine_sample _cffi_d_engine_sample
+#endif
+
+static engine_status _cffi_d_engine_sample_masked(float const * x0, int32_t x1, uint32_t const * x2, uint64_t x3, engine_sampler_options const * x4, int32_t const * x5, int32_t x6, uint64_t x7, int32_t * x8, char * x9, size_t x10)
+{
+  return engine_sample_masked(x0, x1, x2, x3, x4, x5, x6, x7, x8, x9, x10);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_engine_sample_masked(PyObject *self, PyObject *args)
+{
+  float const * x0;
+  int32_t x1;
+  uint32_t const * x2;
+  uint64_t x3;
+  engine_sampler_options const * x4;
+  int32_t const * x5;
+  int32_t x6;
+  uint64_t x7;
+  int32_t * x8;
+  char * x9;
+  size_t x10;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  engine_status result;
+  PyObject *pyresult;
+  PyObject *arg0;
+  PyObject *arg1;
+  PyObject *arg2;
+  PyObject *arg3;
+  PyObject *arg4;
+  PyObject *arg5;
+  PyObject *arg6;
+  PyObject *arg7;
+  PyObject *arg8;
+  PyObject *arg9;
+  PyObject *arg10;
+
+  if (!PyArg_UnpackTuple(args, "engine_sample_masked", 11, 11, &arg0, &arg1, &arg2, &arg3, &arg4, &arg5, &arg6, &arg7, &arg8, &arg9, &arg10))
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(213), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (float const *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(213), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x1 = _cffi_to_c_int(arg1, int32_t);
+  if (x1 == (int32_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(241), arg2, (char **)&x2);
+  if (datasize != 0) {
+    x2 = ((size_t)datasize) <= 640 ? (uint32_t const *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(241), arg2, (char **)&x2,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x3 = _cffi_to_c_int(arg3, uint64_t);
+  if (x3 == (uint64_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(215), arg4, (char **)&x4);
+  if (datasize != 0) {
+    x4 = ((size_t)datasize) <= 640 ? (engine_sampler_options const *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(215), arg4, (char **)&x4,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(167), arg5, (char **)&x5);
+  if (datasize != 0) {
+    x5 = ((size_t)datasize) <= 640 ? (int32_t const *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(167), arg5, (char **)&x5,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x6 = _cffi_to_c_int(arg6, int32_t);
+  if (x6 == (int32_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  x7 = _cffi_to_c_int(arg7, uint64_t);
+  if (x7 == (uint64_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(185), arg8, (char **)&x8);
+  if (datasize != 0) {
+    x8 = ((size_t)datasize) <= 640 ? (int32_t *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(185), arg8, (char **)&x8,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(9), arg9, (char **)&x9);
+  if (datasize != 0) {
+    x9 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(9), arg9, (char **)&x9,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x10 = _cffi_to_c_int(arg10, size_t);
+  if (x10 == (size_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = engine_sample_masked(x0, x1, x2, x3, x4, x5, x6, x7, x8, x9, x10); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(354));
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_engine_sample_masked _cffi_d_engine_sample_masked
 #endif
 
 static engine_status _cffi_d_engine_selftest(char * x0, size_t x1)
@@ -3887,7 +4068,7 @@ _cffi_f_engine_selftest(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(354));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -3958,7 +4139,7 @@ _cffi_f_engine_sequence_fork(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(354));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -4088,7 +4269,7 @@ _cffi_f_engine_sequence_restore(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(354));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -4170,7 +4351,7 @@ _cffi_f_engine_sequence_snapshot(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(354));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -4289,7 +4470,7 @@ _cffi_f_engine_sequence_truncate(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(354));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -4382,7 +4563,7 @@ _cffi_f_engine_step(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(354));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -4475,7 +4656,7 @@ _cffi_f_engine_token_bytes(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(354));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -4658,7 +4839,7 @@ _cffi_f_engine_token_text(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(354));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -4785,7 +4966,7 @@ _cffi_f_engine_tokenize(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(354));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -4951,7 +5132,7 @@ _cffi_f_engine_tokens_new(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(354));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -5033,7 +5214,7 @@ _cffi_f_engine_top(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(354));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -5202,7 +5383,7 @@ _cffi_f_engine_vocab_describe(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(354));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -5223,10 +5404,10 @@ _cffi_f_engine_vocab_free(PyObject *self, PyObject *arg0)
   struct _cffi_freeme_s *large_args_free = NULL;
 
   datasize = _cffi_prepare_pointer_call_argument(
-      _cffi_type(322), arg0, (char **)&x0);
+      _cffi_type(338), arg0, (char **)&x0);
   if (datasize != 0) {
     x0 = ((size_t)datasize) <= 640 ? (engine_vocab *)alloca((size_t)datasize) : NULL;
-    if (_cffi_convert_array_argument(_cffi_type(322), arg0, (char **)&x0,
+    if (_cffi_convert_array_argument(_cffi_type(338), arg0, (char **)&x0,
             datasize, &large_args_free) < 0)
       return NULL;
   }
@@ -5308,7 +5489,7 @@ _cffi_f_engine_vocab_open(PyObject *self, PyObject *args)
   Py_END_ALLOW_THREADS
 
   (void)self; /* unused */
-  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(338));
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(354));
   if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
   return pyresult;
 }
@@ -5502,70 +5683,72 @@ static const struct _cffi_global_s _cffi_globals[] = {
   { "ENGINE_WANT_NONE", (void *)_cffi_const_ENGINE_WANT_NONE, _CFFI_OP(_CFFI_OP_ENUM, -1), (void *)0 },
   { "engine_build_flags", (void *)_cffi_f_engine_build_flags, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 6), (void *)_cffi_d_engine_build_flags },
   { "engine_compiler", (void *)_cffi_f_engine_compiler, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 6), (void *)_cffi_d_engine_compiler },
+  { "engine_constraint_bytes", (void *)_cffi_f_engine_constraint_bytes, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 299), (void *)_cffi_d_engine_constraint_bytes },
   { "engine_constraint_compile", (void *)_cffi_f_engine_constraint_compile, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 12), (void *)_cffi_d_engine_constraint_compile },
-  { "engine_constraint_free", (void *)_cffi_f_engine_constraint_free, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 299), (void *)_cffi_d_engine_constraint_free },
+  { "engine_constraint_free", (void *)_cffi_f_engine_constraint_free, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 315), (void *)_cffi_d_engine_constraint_free },
   { "engine_constraint_notes", (void *)_cffi_f_engine_constraint_notes, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 0), (void *)_cffi_d_engine_constraint_notes },
-  { "engine_context_cancel", (void *)_cffi_f_engine_context_cancel, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 305), (void *)_cffi_d_engine_context_cancel },
-  { "engine_context_free", (void *)_cffi_f_engine_context_free, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 302), (void *)_cffi_d_engine_context_free },
-  { "engine_context_kv_bytes", (void *)_cffi_f_engine_context_kv_bytes, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 286), (void *)_cffi_d_engine_context_kv_bytes },
+  { "engine_context_cancel", (void *)_cffi_f_engine_context_cancel, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 321), (void *)_cffi_d_engine_context_cancel },
+  { "engine_context_free", (void *)_cffi_f_engine_context_free, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 318), (void *)_cffi_d_engine_context_free },
+  { "engine_context_kv_bytes", (void *)_cffi_f_engine_context_kv_bytes, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 302), (void *)_cffi_d_engine_context_kv_bytes },
   { "engine_context_new", (void *)_cffi_f_engine_context_new, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 21), (void *)_cffi_d_engine_context_new },
-  { "engine_dequantize", (void *)_cffi_f_engine_dequantize, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 246), (void *)_cffi_d_engine_dequantize },
-  { "engine_file_bytes", (void *)_cffi_f_engine_file_bytes, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 293), (void *)_cffi_d_engine_file_bytes },
-  { "engine_file_find_kv", (void *)_cffi_f_engine_file_find_kv, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 278), (void *)_cffi_d_engine_file_find_kv },
-  { "engine_file_find_tensor", (void *)_cffi_f_engine_file_find_tensor, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 278), (void *)_cffi_d_engine_file_find_tensor },
-  { "engine_file_free", (void *)_cffi_f_engine_file_free, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 309), (void *)_cffi_d_engine_file_free },
+  { "engine_dequantize", (void *)_cffi_f_engine_dequantize, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 259), (void *)_cffi_d_engine_dequantize },
+  { "engine_file_bytes", (void *)_cffi_f_engine_file_bytes, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 309), (void *)_cffi_d_engine_file_bytes },
+  { "engine_file_find_kv", (void *)_cffi_f_engine_file_find_kv, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 291), (void *)_cffi_d_engine_file_find_kv },
+  { "engine_file_find_tensor", (void *)_cffi_f_engine_file_find_tensor, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 291), (void *)_cffi_d_engine_file_find_tensor },
+  { "engine_file_free", (void *)_cffi_f_engine_file_free, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 325), (void *)_cffi_d_engine_file_free },
   { "engine_file_kv", (void *)_cffi_f_engine_file_kv, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 67), (void *)_cffi_d_engine_file_kv },
-  { "engine_file_kv_count", (void *)_cffi_f_engine_file_kv_count, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 293), (void *)_cffi_d_engine_file_kv_count },
+  { "engine_file_kv_count", (void *)_cffi_f_engine_file_kv_count, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 309), (void *)_cffi_d_engine_file_kv_count },
   { "engine_file_kv_strings", (void *)_cffi_f_engine_file_kv_strings, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 81), (void *)_cffi_d_engine_file_kv_strings },
   { "engine_file_open", (void *)_cffi_f_engine_file_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 60), (void *)_cffi_d_engine_file_open },
   { "engine_file_tensor", (void *)_cffi_f_engine_file_tensor, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 74), (void *)_cffi_d_engine_file_tensor },
-  { "engine_file_tensor_count", (void *)_cffi_f_engine_file_tensor_count, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 293), (void *)_cffi_d_engine_file_tensor_count },
+  { "engine_file_tensor_count", (void *)_cffi_f_engine_file_tensor_count, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 309), (void *)_cffi_d_engine_file_tensor_count },
   { "engine_file_tensor_rows", (void *)_cffi_f_engine_file_tensor_rows, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 91), (void *)_cffi_d_engine_file_tensor_rows },
-  { "engine_file_version", (void *)_cffi_f_engine_file_version, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 283), (void *)_cffi_d_engine_file_version },
+  { "engine_file_version", (void *)_cffi_f_engine_file_version, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 296), (void *)_cffi_d_engine_file_version },
   { "engine_kernel_set", (void *)_cffi_f_engine_kernel_set, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 6), (void *)_cffi_d_engine_kernel_set },
   { "engine_log_softmax", (void *)_cffi_f_engine_log_softmax, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 223), (void *)_cffi_d_engine_log_softmax },
-  { "engine_matcher_accepting", (void *)_cffi_f_engine_matcher_accepting, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 263), (void *)_cffi_d_engine_matcher_accepting },
-  { "engine_matcher_begun", (void *)_cffi_f_engine_matcher_begun, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 263), (void *)_cffi_d_engine_matcher_begun },
+  { "engine_matcher_accepting", (void *)_cffi_f_engine_matcher_accepting, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 276), (void *)_cffi_d_engine_matcher_accepting },
+  { "engine_matcher_begun", (void *)_cffi_f_engine_matcher_begun, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 276), (void *)_cffi_d_engine_matcher_begun },
   { "engine_matcher_close", (void *)_cffi_f_engine_matcher_close, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 121), (void *)_cffi_d_engine_matcher_close },
   { "engine_matcher_commit", (void *)_cffi_f_engine_matcher_commit, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 139), (void *)_cffi_d_engine_matcher_commit },
   { "engine_matcher_commit_bytes", (void *)_cffi_f_engine_matcher_commit_bytes, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 132), (void *)_cffi_d_engine_matcher_commit_bytes },
   { "engine_matcher_forced", (void *)_cffi_f_engine_matcher_forced, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 113), (void *)_cffi_d_engine_matcher_forced },
   { "engine_matcher_fork", (void *)_cffi_f_engine_matcher_fork, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 107), (void *)_cffi_d_engine_matcher_fork },
-  { "engine_matcher_free", (void *)_cffi_f_engine_matcher_free, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 312), (void *)_cffi_d_engine_matcher_free },
+  { "engine_matcher_free", (void *)_cffi_f_engine_matcher_free, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 328), (void *)_cffi_d_engine_matcher_free },
   { "engine_matcher_mask", (void *)_cffi_f_engine_matcher_mask, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 145), (void *)_cffi_d_engine_matcher_mask },
   { "engine_matcher_new", (void *)_cffi_f_engine_matcher_new, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 100), (void *)_cffi_d_engine_matcher_new },
   { "engine_matcher_pointer", (void *)_cffi_f_engine_matcher_pointer, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 113), (void *)_cffi_d_engine_matcher_pointer },
-  { "engine_matcher_reset", (void *)_cffi_f_engine_matcher_reset, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 312), (void *)_cffi_d_engine_matcher_reset },
-  { "engine_measure_dot", (void *)_cffi_f_engine_measure_dot, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 238), (void *)_cffi_d_engine_measure_dot },
-  { "engine_measure_read", (void *)_cffi_f_engine_measure_read, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 255), (void *)_cffi_d_engine_measure_read },
+  { "engine_matcher_reset", (void *)_cffi_f_engine_matcher_reset, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 328), (void *)_cffi_d_engine_matcher_reset },
+  { "engine_measure_dot", (void *)_cffi_f_engine_measure_dot, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 251), (void *)_cffi_d_engine_measure_dot },
+  { "engine_measure_read", (void *)_cffi_f_engine_measure_read, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 268), (void *)_cffi_d_engine_measure_read },
   { "engine_model_describe", (void *)_cffi_f_engine_model_describe, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 158), (void *)_cffi_d_engine_model_describe },
-  { "engine_model_free", (void *)_cffi_f_engine_model_free, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 315), (void *)_cffi_d_engine_model_free },
+  { "engine_model_free", (void *)_cffi_f_engine_model_free, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 331), (void *)_cffi_d_engine_model_free },
   { "engine_model_load", (void *)_cffi_f_engine_model_load, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 152), (void *)_cffi_d_engine_model_load },
   { "engine_numerics", (void *)_cffi_f_engine_numerics, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 6), (void *)_cffi_d_engine_numerics },
   { "engine_sample", (void *)_cffi_f_engine_sample, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 212), (void *)_cffi_d_engine_sample },
+  { "engine_sample_masked", (void *)_cffi_f_engine_sample_masked, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 238), (void *)_cffi_d_engine_sample_masked },
   { "engine_selftest", (void *)_cffi_f_engine_selftest, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 8), (void *)_cffi_d_engine_selftest },
   { "engine_sequence_fork", (void *)_cffi_f_engine_sequence_fork, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 37), (void *)_cffi_d_engine_sequence_fork },
-  { "engine_sequence_length", (void *)_cffi_f_engine_sequence_length, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 270), (void *)_cffi_d_engine_sequence_length },
+  { "engine_sequence_length", (void *)_cffi_f_engine_sequence_length, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 283), (void *)_cffi_d_engine_sequence_length },
   { "engine_sequence_restore", (void *)_cffi_f_engine_sequence_restore, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 44), (void *)_cffi_d_engine_sequence_restore },
   { "engine_sequence_snapshot", (void *)_cffi_f_engine_sequence_snapshot, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 52), (void *)_cffi_d_engine_sequence_snapshot },
-  { "engine_sequence_snapshot_bytes", (void *)_cffi_f_engine_sequence_snapshot_bytes, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 289), (void *)_cffi_d_engine_sequence_snapshot_bytes },
+  { "engine_sequence_snapshot_bytes", (void *)_cffi_f_engine_sequence_snapshot_bytes, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 305), (void *)_cffi_d_engine_sequence_snapshot_bytes },
   { "engine_sequence_truncate", (void *)_cffi_f_engine_sequence_truncate, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 37), (void *)_cffi_d_engine_sequence_truncate },
   { "engine_step", (void *)_cffi_f_engine_step, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 28), (void *)_cffi_d_engine_step },
   { "engine_token_bytes", (void *)_cffi_f_engine_token_bytes, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 203), (void *)_cffi_d_engine_token_bytes },
-  { "engine_token_is_end", (void *)_cffi_f_engine_token_is_end, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 266), (void *)_cffi_d_engine_token_is_end },
-  { "engine_token_kind", (void *)_cffi_f_engine_token_kind, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 274), (void *)_cffi_d_engine_token_kind },
+  { "engine_token_is_end", (void *)_cffi_f_engine_token_is_end, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 279), (void *)_cffi_d_engine_token_is_end },
+  { "engine_token_kind", (void *)_cffi_f_engine_token_kind, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 287), (void *)_cffi_d_engine_token_kind },
   { "engine_token_text", (void *)_cffi_f_engine_token_text, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 195), (void *)_cffi_d_engine_token_text },
   { "engine_tokenize", (void *)_cffi_f_engine_tokenize, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 178), (void *)_cffi_d_engine_tokenize },
   { "engine_tokenizer_revision", (void *)_cffi_f_engine_tokenizer_revision, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 6), (void *)_cffi_d_engine_tokenizer_revision },
-  { "engine_tokens_free", (void *)_cffi_f_engine_tokens_free, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 318), (void *)_cffi_d_engine_tokens_free },
+  { "engine_tokens_free", (void *)_cffi_f_engine_tokens_free, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 334), (void *)_cffi_d_engine_tokens_free },
   { "engine_tokens_new", (void *)_cffi_f_engine_tokens_new, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 162), (void *)_cffi_d_engine_tokens_new },
   { "engine_top", (void *)_cffi_f_engine_top, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 230), (void *)_cffi_d_engine_top },
-  { "engine_type_block_bytes", (void *)_cffi_f_engine_type_block_bytes, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 296), (void *)_cffi_d_engine_type_block_bytes },
-  { "engine_type_block_items", (void *)_cffi_f_engine_type_block_items, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 296), (void *)_cffi_d_engine_type_block_items },
+  { "engine_type_block_bytes", (void *)_cffi_f_engine_type_block_bytes, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 312), (void *)_cffi_d_engine_type_block_bytes },
+  { "engine_type_block_items", (void *)_cffi_f_engine_type_block_items, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 312), (void *)_cffi_d_engine_type_block_items },
   { "engine_type_name", (void *)_cffi_f_engine_type_name, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 3), (void *)_cffi_d_engine_type_name },
   { "engine_version", (void *)_cffi_f_engine_version, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 6), (void *)_cffi_d_engine_version },
   { "engine_vocab_describe", (void *)_cffi_f_engine_vocab_describe, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 191), (void *)_cffi_d_engine_vocab_describe },
-  { "engine_vocab_free", (void *)_cffi_f_engine_vocab_free, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 321), (void *)_cffi_d_engine_vocab_free },
+  { "engine_vocab_free", (void *)_cffi_f_engine_vocab_free, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 337), (void *)_cffi_d_engine_vocab_free },
   { "engine_vocab_open", (void *)_cffi_f_engine_vocab_open, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 172), (void *)_cffi_d_engine_vocab_open },
 };
 
@@ -5680,25 +5863,25 @@ static const struct _cffi_field_s _cffi_fields[] = {
                      _CFFI_OP(_CFFI_OP_NOOP, 16) },
   { "temperature", offsetof(engine_sampler_options, temperature),
                    sizeof(((engine_sampler_options *)0)->temperature),
-                   _CFFI_OP(_CFFI_OP_NOOP, 350) },
+                   _CFFI_OP(_CFFI_OP_NOOP, 366) },
   { "top_k", offsetof(engine_sampler_options, top_k),
              sizeof(((engine_sampler_options *)0)->top_k),
              _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "top_p", offsetof(engine_sampler_options, top_p),
              sizeof(((engine_sampler_options *)0)->top_p),
-             _CFFI_OP(_CFFI_OP_NOOP, 350) },
+             _CFFI_OP(_CFFI_OP_NOOP, 366) },
   { "min_p", offsetof(engine_sampler_options, min_p),
              sizeof(((engine_sampler_options *)0)->min_p),
-             _CFFI_OP(_CFFI_OP_NOOP, 350) },
+             _CFFI_OP(_CFFI_OP_NOOP, 366) },
   { "repeat_penalty", offsetof(engine_sampler_options, repeat_penalty),
                       sizeof(((engine_sampler_options *)0)->repeat_penalty),
-                      _CFFI_OP(_CFFI_OP_NOOP, 350) },
+                      _CFFI_OP(_CFFI_OP_NOOP, 366) },
   { "frequency_penalty", offsetof(engine_sampler_options, frequency_penalty),
                          sizeof(((engine_sampler_options *)0)->frequency_penalty),
-                         _CFFI_OP(_CFFI_OP_NOOP, 350) },
+                         _CFFI_OP(_CFFI_OP_NOOP, 366) },
   { "presence_penalty", offsetof(engine_sampler_options, presence_penalty),
                         sizeof(((engine_sampler_options *)0)->presence_penalty),
-                        _CFFI_OP(_CFFI_OP_NOOP, 350) },
+                        _CFFI_OP(_CFFI_OP_NOOP, 366) },
   { "seed", offsetof(engine_sampler_options, seed),
             sizeof(((engine_sampler_options *)0)->seed),
             _CFFI_OP(_CFFI_OP_NOOP, 16) },
@@ -5722,7 +5905,7 @@ static const struct _cffi_field_s _cffi_fields[] = {
               _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "dims", offsetof(engine_tensor, dims),
             sizeof(((engine_tensor *)0)->dims),
-            _CFFI_OP(_CFFI_OP_NOOP, 352) },
+            _CFFI_OP(_CFFI_OP_NOOP, 368) },
   { "offset", offsetof(engine_tensor, offset),
               sizeof(((engine_tensor *)0)->offset),
               _CFFI_OP(_CFFI_OP_NOOP, 16) },
@@ -5768,81 +5951,81 @@ static const struct _cffi_field_s _cffi_fields[] = {
 };
 
 static const struct _cffi_struct_union_s _cffi_struct_unions[] = {
-  { "engine_constraint", 326, _CFFI_F_OPAQUE,
+  { "engine_constraint", 342, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "engine_constraint_options", 327, _CFFI_F_CHECK_FIELDS,
+  { "engine_constraint_options", 343, _CFFI_F_CHECK_FIELDS,
     sizeof(engine_constraint_options), offsetof(struct _cffi_align__engine_constraint_options, y), 0, 4 },
-  { "engine_context", 328, _CFFI_F_OPAQUE,
+  { "engine_context", 344, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "engine_context_options", 329, _CFFI_F_CHECK_FIELDS,
+  { "engine_context_options", 345, _CFFI_F_CHECK_FIELDS,
     sizeof(engine_context_options), offsetof(struct _cffi_align__engine_context_options, y), 4, 7 },
-  { "engine_entry", 330, _CFFI_F_CHECK_FIELDS,
+  { "engine_entry", 346, _CFFI_F_CHECK_FIELDS,
     sizeof(engine_entry), offsetof(struct _cffi_align__engine_entry, y), 11, 5 },
-  { "engine_file", 331, _CFFI_F_OPAQUE,
+  { "engine_file", 347, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "engine_kv", 332, _CFFI_F_CHECK_FIELDS,
+  { "engine_kv", 348, _CFFI_F_CHECK_FIELDS,
     sizeof(engine_kv), offsetof(struct _cffi_align__engine_kv, y), 16, 8 },
-  { "engine_matcher", 333, _CFFI_F_OPAQUE,
+  { "engine_matcher", 349, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "engine_model", 334, _CFFI_F_OPAQUE,
+  { "engine_model", 350, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "engine_model_info", 335, _CFFI_F_CHECK_FIELDS,
+  { "engine_model_info", 351, _CFFI_F_CHECK_FIELDS,
     sizeof(engine_model_info), offsetof(struct _cffi_align__engine_model_info, y), 24, 12 },
-  { "engine_sampler_options", 336, _CFFI_F_CHECK_FIELDS,
+  { "engine_sampler_options", 352, _CFFI_F_CHECK_FIELDS,
     sizeof(engine_sampler_options), offsetof(struct _cffi_align__engine_sampler_options, y), 36, 8 },
-  { "engine_span", 337, _CFFI_F_CHECK_FIELDS,
+  { "engine_span", 353, _CFFI_F_CHECK_FIELDS,
     sizeof(engine_span), offsetof(struct _cffi_align__engine_span, y), 44, 2 },
-  { "engine_tensor", 339, _CFFI_F_CHECK_FIELDS,
+  { "engine_tensor", 355, _CFFI_F_CHECK_FIELDS,
     sizeof(engine_tensor), offsetof(struct _cffi_align__engine_tensor, y), 46, 7 },
-  { "engine_tokens", 340, _CFFI_F_OPAQUE,
+  { "engine_tokens", 356, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "engine_vocab", 341, _CFFI_F_OPAQUE,
+  { "engine_vocab", 357, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
-  { "engine_vocab_info", 342, _CFFI_F_CHECK_FIELDS,
+  { "engine_vocab_info", 358, _CFFI_F_CHECK_FIELDS,
     sizeof(engine_vocab_info), offsetof(struct _cffi_align__engine_vocab_info, y), 53, 12 },
 };
 
 static const struct _cffi_enum_s _cffi_enums[] = {
-  { "$1", 343, _cffi_prim_int(4, 0),
+  { "$1", 359, _cffi_prim_int(4, 0),
     "ENGINE_GGUF_U8,ENGINE_GGUF_I8,ENGINE_GGUF_U16,ENGINE_GGUF_I16,ENGINE_GGUF_U32,ENGINE_GGUF_I32,ENGINE_GGUF_F32,"
     "ENGINE_GGUF_BOOL,ENGINE_GGUF_STRING,ENGINE_GGUF_ARRAY,ENGINE_GGUF_U64,ENGINE_GGUF_I64,ENGINE_GGUF_F64" },
-  { "$2", 344, _cffi_prim_int(4, 0),
+  { "$2", 360, _cffi_prim_int(4, 0),
     "ENGINE_TOKENIZE_SPECIAL,ENGINE_TOKENIZE_BOS_EOS" },
-  { "$3", 345, _cffi_prim_int(4, 0),
+  { "$3", 361, _cffi_prim_int(4, 0),
     "ENGINE_TOKEN_NORMAL,ENGINE_TOKEN_UNKNOWN,ENGINE_TOKEN_CONTROL,ENGINE_TOKEN_USER_DEFINED,ENGINE_TOKEN_UNUSED,"
     "ENGINE_TOKEN_BYTE" },
-  { "$4", 346, _cffi_prim_int(4, 0),
+  { "$4", 362, _cffi_prim_int(4, 0),
     "ENGINE_ACTIVATIONS_WIDE,ENGINE_ACTIVATIONS_INT8,ENGINE_ACTIVATIONS_F32" },
-  { "$5", 347, _cffi_prim_int(4, 0),
+  { "$5", 363, _cffi_prim_int(4, 0),
     "ENGINE_KV_F16,ENGINE_KV_F32,ENGINE_KV_Q8" },
-  { "$6", 348, _cffi_prim_int(4, 0),
+  { "$6", 364, _cffi_prim_int(4, 0),
     "ENGINE_WANT_NONE,ENGINE_WANT_LOGITS,ENGINE_WANT_HIDDEN" },
-  { "$7", 349, _cffi_prim_int(4, 0),
+  { "$7", 365, _cffi_prim_int(4, 0),
     "ENGINE_CONSTRAINT_JSON_SCHEMA,ENGINE_CONSTRAINT_JSON,ENGINE_CONSTRAINT_REGEX,ENGINE_CONSTRAINT_CHOICE,"
     "ENGINE_CONSTRAINT_GBNF,ENGINE_CONSTRAINT_LARK" },
-  { "engine_status", 338, _cffi_prim_int(sizeof(engine_status), ((engine_status)-1) <= 0),
+  { "engine_status", 354, _cffi_prim_int(sizeof(engine_status), ((engine_status)-1) <= 0),
     "ENGINE_OK,ENGINE_EINVAL,ENGINE_EIO,ENGINE_EFORMAT,ENGINE_EUNSUPPORTED,ENGINE_ENOMEM,ENGINE_ECONTEXT,ENGINE_ENONFINITE,"
     "ENGINE_ECANCELLED,ENGINE_ESELFTEST" },
 };
 
 static const struct _cffi_typename_s _cffi_typenames[] = {
-  { "engine_constraint", 326 },
-  { "engine_constraint_options", 327 },
-  { "engine_context", 328 },
-  { "engine_context_options", 329 },
-  { "engine_entry", 330 },
-  { "engine_file", 331 },
-  { "engine_kv", 332 },
-  { "engine_matcher", 333 },
-  { "engine_model", 334 },
-  { "engine_model_info", 335 },
-  { "engine_sampler_options", 336 },
-  { "engine_span", 337 },
-  { "engine_status", 338 },
-  { "engine_tensor", 339 },
-  { "engine_tokens", 340 },
-  { "engine_vocab", 341 },
-  { "engine_vocab_info", 342 },
+  { "engine_constraint", 342 },
+  { "engine_constraint_options", 343 },
+  { "engine_context", 344 },
+  { "engine_context_options", 345 },
+  { "engine_entry", 346 },
+  { "engine_file", 347 },
+  { "engine_kv", 348 },
+  { "engine_matcher", 349 },
+  { "engine_model", 350 },
+  { "engine_model_info", 351 },
+  { "engine_sampler_options", 352 },
+  { "engine_span", 353 },
+  { "engine_status", 354 },
+  { "engine_tensor", 355 },
+  { "engine_tokens", 356 },
+  { "engine_vocab", 357 },
+  { "engine_vocab_info", 358 },
 };
 
 static const struct _cffi_type_context_s _cffi_type_context = {
@@ -5852,12 +6035,12 @@ static const struct _cffi_type_context_s _cffi_type_context = {
   _cffi_struct_unions,
   _cffi_enums,
   _cffi_typenames,
-  113,  /* num_globals */
+  115,  /* num_globals */
   16,  /* num_struct_unions */
   8,  /* num_enums */
   17,  /* num_typenames */
   NULL,  /* no includes */
-  355,  /* num_types */
+  371,  /* num_types */
   0,  /* flags */
 };
 

@@ -2,10 +2,12 @@
  * may take is bounded and one call frees it; refusals keep the compiler's text. The caller frees with
  * engine_constraint_free(), after the last matcher. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "constraint.h"
 #include "ir.h"
 #include "json_read.h"
+#include "machine.h"
 #include "status.h"
 
 #define MAX_BYTES (512ull << 20)
@@ -23,10 +25,9 @@ typedef struct compilation {
 } compilation;
 
 /* Parts of the build that are not there yet are refused by name. */
-#pragma weak lang_set_new
 #pragma weak lang_regex
-#pragma weak lang_words_of
-#pragma weak lang_doc_new
+#pragma weak ir_compile_schema
+#pragma weak machine_new
 
 static engine_status refuse_kind(compilation *c, const char *kind)
 {
@@ -42,8 +43,6 @@ static engine_status compile_language(compilation *c, const lang *language)
 
 static engine_status compile_choice(compilation *c)
 {
-    if (!lang_doc_new || !lang_words_of)
-        return refuse_kind(c, "choice");
     const json_value *list = json_read(c->p, c->source, c->len);
     if (list == NULL)
         return c->p->status;
@@ -65,19 +64,38 @@ static engine_status compile_choice(compilation *c)
 
 static engine_status compile_regex(compilation *c)
 {
-    if (!lang_doc_new || !lang_regex)
+    if (!lang_regex)
         return refuse_kind(c, "regex");
     return compile_language(c, lang_regex(lang_set_new(c->p), c->source, c->len, 0));
 }
 
+static engine_status compile_schema_text(compilation *c, const char *text, uint64_t len)
+{
+    ir_program *program = NULL;
+    uint32_t flags = (c->options->order_any ? DOC_ORDER_ANY : 0) | (c->options->space_free ? DOC_SPACE_FREE : 0);
+    char err[512] = "";
+    if (!ir_compile_schema || !machine_new)
+        return refuse_kind(c, "json_schema");
+    if (ir_compile_schema(c->p, text, len, c->options->formats_assert ? IR_FORMAT_ASSERT : 0, &program) != ENGINE_OK)
+        return c->p->status;
+    c->made->notes = program->notes != NULL ? program->notes : "[]";
+    engine_status status = machine_new(program, c->p, flags, &c->made->ops, &c->made->program, err, sizeof err);
+    return status == ENGINE_OK ? status : pool_fail(c->p, status, "%s", err);
+}
+
 static engine_status compile_schema(compilation *c)
 {
-    return refuse_kind(c, "json_schema");
+    return compile_schema_text(c, c->source, c->len);
 }
 
 static engine_status compile_json(compilation *c)
 {
-    return refuse_kind(c, "json");
+    static const char any[] = "true", object[] = "{\"type\":\"object\"}";
+    if (c->len == 0)
+        return compile_schema_text(c, any, sizeof any - 1);
+    if (c->len == 6 && memcmp(c->source, "object", 6) == 0)
+        return compile_schema_text(c, object, sizeof object - 1);
+    return pool_fail(c->p, ENGINE_EFORMAT, "the source of a json constraint is \"\" or \"object\"");
 }
 
 static engine_status compile_gbnf(compilation *c)

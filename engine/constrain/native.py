@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn
+from typing import Any, ClassVar, Literal, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -112,7 +112,7 @@ class Constraint:
 class Tokens:
     """A vocabulary prepared for masks. Immutable, and shared freely between threads."""
 
-    _known: weakref.WeakKeyDictionary[native.Vocab, Tokens] = weakref.WeakKeyDictionary()
+    _known: ClassVar[weakref.WeakKeyDictionary[native.Vocab, Tokens]] = weakref.WeakKeyDictionary()
     _lock = threading.Lock()
 
     def __init__(self, data: bytes, offsets: npt.NDArray[np.uint64], ends: Sequence[int]) -> None:

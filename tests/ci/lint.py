@@ -14,6 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "engine" / "src"
+CONSTRAIN = ROOT / "engine" / "constrain"
 STRICT = [
     "-std=c11",
     "-Wall",
@@ -53,10 +54,11 @@ def compilers() -> list[str]:
 
 def strict_c() -> bool:
     """Compile every C file of the engine and of its tests with warnings as errors."""
-    files = [*sorted(SOURCES.glob("*.c")), *sorted((ROOT / "tests").rglob("*.c"))]
+    sources = [*sorted(SOURCES.glob("*.c")), *sorted(CONSTRAIN.glob("*.c"))]
+    files = [*sources, *sorted((ROOT / "tests").rglob("*.c"))]
     good = True
     for compiler in compilers():
-        command = [compiler, *STRICT, f"-I{SOURCES}", "-fsyntax-only", *map(str, files)]
+        command = [compiler, *STRICT, f"-I{SOURCES}", f"-I{CONSTRAIN}", "-fsyntax-only", *map(str, files)]
         good &= run(f"{compiler} {' '.join(STRICT)}", command)
     return good
 

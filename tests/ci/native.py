@@ -14,6 +14,7 @@ from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "engine" / "src"
+CONSTRAIN = ROOT / "engine" / "constrain"
 PROGRAMS = {"gbdigest.c", "gbbench.c"}  # files with a main() of their own
 BASE = [
     "-std=c11",
@@ -24,6 +25,7 @@ BASE = [
     "-fno-fast-math",
     "-ffp-contract=off",
     f"-I{SOURCES}",
+    f"-I{CONSTRAIN}",
 ]
 
 
@@ -55,9 +57,8 @@ def compile_all(compiler: str, flags: list[str], files: list[Path], out: Path) -
 
 def engine_objects(compiler: str, flags: list[str], out: Path) -> list[Path]:
     """Objects of the whole C core, programs excepted."""
-    return compile_all(
-        compiler, flags, [f for f in sorted(SOURCES.glob("*.c")) if f.name not in PROGRAMS], out
-    )
+    files = [f for f in sorted(SOURCES.glob("*.c")) if f.name not in PROGRAMS]
+    return compile_all(compiler, flags, [*files, *sorted(CONSTRAIN.glob("*.c"))], out)
 
 
 def program(compiler: str, flags: list[str], main: Path, objects: list[Path], target: Path) -> Path:
