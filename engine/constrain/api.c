@@ -132,8 +132,10 @@ engine_status engine_constraint_compile(engine_constraint **out, int32_t kind, c
         return gb_fail(err, errlen, ENGINE_EINVAL, "out and source must not be NULL");
     *out = NULL;
     engine_constraint *made = calloc(1, sizeof *made);
-    if (made == NULL)
+    if (made == NULL || pthread_mutex_init(&made->lock, NULL) != 0) {
+        free(made);
         return gb_fail(err, errlen, ENGINE_ENOMEM, "out of memory: a constraint");
+    }
     if (options == NULL)
         options = &defaults;
     pool_init(&made->memory, options->max_bytes ? options->max_bytes : MAX_BYTES, MAX_STEPS);
@@ -156,6 +158,13 @@ void engine_constraint_free(engine_constraint *constraint)
         return;
     if (constraint->program != NULL)
         constraint->ops->free(constraint->program);
+    while (constraint->masks != NULL) {
+        constraint_masks *next = constraint->masks->next;
+        mask_cache_free(constraint->masks->cache);
+        free(constraint->masks);
+        constraint->masks = next;
+    }
+    (void)pthread_mutex_destroy(&constraint->lock);
     pool_free(&constraint->memory);
     free(constraint);
 }
@@ -168,4 +177,31 @@ const char *engine_constraint_notes(const engine_constraint *constraint)
 uint64_t engine_constraint_bytes(const engine_constraint *constraint)
 {
     return sizeof *constraint + constraint->memory.bytes;
+}
+
+static constraint_masks *find_masks(const engine_constraint *constraint, uint64_t tokens)
+{
+    constraint_masks *m = constraint->masks;
+    while (m != NULL && m->tokens != tokens)
+        m = m->next;
+    return m;
+}
+
+mask_cache *constraint_mask_cache(engine_constraint *constraint, const engine_tokens *tokens)
+{
+    (void)pthread_mutex_lock(&constraint->lock);
+    constraint_masks *m = find_masks(constraint, tokens->id);
+    if (m == NULL) {
+        m = calloc(1, sizeof *m);
+        if (m != NULL && mask_cache_new(&m->cache, tokens)) {
+            m->tokens = tokens->id;
+            m->next = constraint->masks;
+            constraint->masks = m;
+        } else {
+            free(m);
+            m = NULL;
+        }
+    }
+    (void)pthread_mutex_unlock(&constraint->lock);
+    return m != NULL ? m->cache : NULL;
 }

@@ -20,14 +20,16 @@ typedef struct doc doc;     /* opaque to all but the machine that made it */
 typedef struct doc_arena doc_arena;  /* bump allocator of positions: reset frees all made since a mark */
 
 /* What element a position stands in: what masks can share between positions. */
-enum { DOC_IN_OTHER = 0, DOC_IN_STRING = 1, DOC_IN_SPACE = 2 };
+enum { DOC_IN_OTHER = 0, DOC_IN_STRING = 1, DOC_IN_SPACE = 2, DOC_IN_TEXT = 3 };
 
 #define DOC_LANGS 8
 
 typedef struct doc_lexical {
     /* DOC_IN_STRING: the body of a JSON string, value or key, at a character boundary; with an escape or
      * a UTF-8 sequence half read it is DOC_IN_OTHER. DOC_IN_SPACE: between tokens where white space is
-     * free: each white space byte leads to a position that allows what this one allows. */
+     * free: each white space byte leads to a position that allows what this one allows. DOC_IN_TEXT: all
+     * the rest of the document is text of the languages, raw, at a character boundary; with a character
+     * half read it is DOC_IN_OTHER. */
     int32_t kind;
     /* DOC_IN_STRING: up to the closing quote, what may follow is, decoded, the union of what langs[i]
      * accepts from states[i]. Where there are more than DOC_LANGS, the kind is DOC_IN_OTHER. */

@@ -305,9 +305,13 @@ static uint32_t pointer(void *program, const doc *at, char *out, uint32_t cap)
 
 static void lexical(void *program, const doc *at, doc_lexical *out)
 {
-    (void)program;
-    (void)at;
-    out->kind = DOC_IN_OTHER;
+    const lang_doc *d = program;
+    out->kind = at->part.left > 0 ? DOC_IN_OTHER : DOC_IN_TEXT;
+    out->n_langs = 1;
+    out->langs[0] = d->language;
+    out->states[0] = at->state;
+    out->uniform = 0;
+    out->n_exceptions = 0;
 }
 
 static void release(void *program)

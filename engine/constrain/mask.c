@@ -1,26 +1,12 @@
-/* mask.c: masks of tokens (mask.h). */
+/* mask.c: masks of tokens (mask.h): the walk. It steps the document once for each byte of the trie that
+ * is allowed, except below positions in string bodies, whose tokens are taken from a cache: those that
+ * stay inside at once, those that close the string through a trie of what follows the quote. */
 #include "mask.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-struct mask_cache {
-    const struct engine_tokens *tokens;
-};
-
-int mask_cache_new(mask_cache **out, const struct engine_tokens *tokens)
-{
-    mask_cache *cache = calloc(1, sizeof *cache);
-    if (cache != NULL)
-        cache->tokens = tokens;
-    *out = cache;
-    return cache != NULL;
-}
-
-void mask_cache_free(mask_cache *cache)
-{
-    free(cache);
-}
+#define MIN_TOKENS 24u /* below a node, to look for a string body there */
 
 /* A node on the path to the one that is visited, and the position that its bytes lead to. */
 typedef struct mask_frame {
@@ -31,23 +17,162 @@ typedef struct mask_frame {
     uint64_t set[4];  /* bytes that may follow */
 } mask_frame;
 
+/* What a walk is about: a trie, its name for cached entries (or -1), and the mask. */
+typedef struct walk_over {
+    const trie *t;
+    int32_t name;
+    uint32_t *mask;
+    mask_frame *stack;
+} walk_over;
+
+static int walk_trie(mask_walk *w, const walk_over *o, uint32_t root, const doc *at);
+
 static void set_tokens(uint32_t *mask, const int32_t *list, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
         mask[list[i] >> 5] |= 1u << (list[i] & 31);
 }
 
-static int make_room(mask_walk *w, uint32_t depth)
+static void clear_tokens(uint32_t *mask, const int32_t *list, uint32_t n)
 {
-    if (w->room > depth)
-        return 1;
-    struct mask_frame *grown = realloc(w->stack, (depth + 1) * sizeof *grown);
-    if (grown == NULL)
-        return 0;
-    w->stack = grown;
-    w->room = depth + 1;
+    for (uint32_t i = 0; i < n; i++)
+        mask[list[i] >> 5] &= ~(1u << (list[i] & 31));
+}
+
+static uint32_t tokens_below(const trie *t, uint32_t node)
+{
+    return t->nodes[trie_end(t, node)].first - t->nodes[node].first;
+}
+
+static void set_own(const walk_over *o, uint32_t node)
+{
+    uint32_t first = o->t->nodes[node].first;
+    set_tokens(o->mask, o->t->list + first, trie_own_end(o->t, node) - first);
+}
+
+/* ---- String bodies --------------------------------------------------------------------------- */
+
+static void set_inside(const mask_walk *w, const mask_entry *e, uint32_t *mask)
+{
+    if (e->dense == NULL) {
+        set_tokens(mask, e->sparse, e->n_sparse);
+        return;
+    }
+    uint32_t words = ((uint32_t)w->tokens->n + 31) / 32;
+    for (uint32_t i = 0; i < words; i++)
+        mask[i] |= e->dense[i];
+}
+
+static const doc *step_all(mask_walk *w, const doc *at, const uint8_t *bytes, uint32_t n)
+{
+    for (uint32_t i = 0; i < n && at != NULL; i++)
+        at = w->ops->step(w->program, w->arena, at, bytes[i]);
+    return at;
+}
+
+/* Whether a way to the quote is one of the exceptions. */
+static int is_exception(const mask_walk *w, const doc *at, const doc_lexical *lex, const uint8_t *way, uint32_t n)
+{
+    const char *text;
+    for (uint32_t i = 0; i < lex->n_exceptions; i++)
+        if (w->ops->exception(w->program, at, i, &text) == n - 1 && memcmp(text, way, n - 1) == 0)
+            return 1;
+    return 0;
+}
+
+/* The position behind the closing quote, where that is the same wherever the string is closed. NULL: no
+ * way there is known that is no exception. */
+static const doc *behind_quote(mask_walk *w, const mask_entry *e, const doc *at, const doc_lexical *lex)
+{
+    for (uint64_t lengths = e->way_lengths; lengths != 0; lengths &= lengths - 1) {
+        uint32_t len = (uint32_t)__builtin_ctzll(lengths);
+        const uint8_t *way = e->ways + e->way_at[len];
+        if (!is_exception(w, at, lex, way, len))
+            return step_all(w, at, way, len);
+    }
+    return NULL;
+}
+
+/* Closing after an exception leads elsewhere: take back its tokens, and walk them. A remainder that needs
+ * an escape is in no token without one, and those with escapes are walked anyway. */
+static int walk_exceptions(mask_walk *w, const walk_over *o, uint32_t node, const doc *at, const doc_lexical *lex)
+{
+    static const uint8_t quote = '"';
+    const char *text;
+    for (uint32_t i = 0; i < lex->n_exceptions; i++) {
+        uint32_t len = w->ops->exception(w->program, at, i, &text), found = node;
+        if (len > 0)
+            found = trie_find(o->t, node, (const uint8_t *)text, len);
+        if ((len > 0 && found == 0) || (found = trie_find(o->t, found, &quote, 1)) == 0)
+            continue;
+        clear_tokens(o->mask, o->t->list + o->t->nodes[found].first, tokens_below(o->t, found));
+        const doc *next = step_all(w, at, (const uint8_t *)text, len);
+        next = next != NULL ? w->ops->step(w->program, w->arena, next, quote) : NULL;
+        if (next == NULL) {
+            if (doc_arena_failed(w->arena))
+                return 0;
+            continue;
+        }
+        set_own(o, found);
+        if (!walk_trie(w, o, found, next))
+            return 0;
+    }
     return 1;
 }
+
+static void make_key(const mask_walk *w, const doc_lexical *lex, int32_t trie_name, uint32_t node, mask_key *key)
+{
+    memset(key, 0, offsetof(mask_key, places));
+    key->node = node;
+    key->trie = (uint8_t)trie_name;
+    key->uniform = lex->kind == DOC_IN_STRING && lex->uniform;
+    mask_cache_places(w->tokens->cache, lex->langs, lex->states, lex->n_langs, lex->kind == DOC_IN_TEXT, &key->places);
+}
+
+static int is_global(const body_places *places)
+{
+    for (uint32_t i = 0; i < places->n; i++)
+        if (places->at[i].lang != NULL)
+            return 0;
+    return 1;
+}
+
+/* The tokens below a node in a string body. 1: done; 0: out of memory; -1: nothing is known, walk. */
+static int walk_body(mask_walk *w, const walk_over *o, uint32_t node, const doc *at, const doc_lexical *lex)
+{
+    mask_key key;
+    mask_entry *own;
+    make_key(w, lex, o->name, node, &key);
+    int global = is_global(&key.places);
+    if (!global && w->cache == NULL)
+        w->cache = constraint_mask_cache(w->constraint, w->tokens);
+    mask_cache *cache = global ? w->tokens->cache : w->cache;
+    const mask_entry *e = cache != NULL ? mask_cache_get(cache, &key, &own) : NULL;
+    if (e == NULL)
+        return -1;
+    int result = 1;
+    const walk_over fast = {&e->fast, -1, o->mask, o->stack}, slow = {&e->slow, -1, o->mask, o->stack};
+    if (e->fast.nodes[e->fast.n].first > 0) {
+        const doc *behind = behind_quote(w, e, at, lex);
+        if (behind == NULL) {
+            result = doc_arena_failed(w->arena) ? 0 : -1;
+        } else {
+            set_inside(w, e, o->mask);
+            set_own(&fast, 0);
+            result = walk_trie(w, &fast, 0, behind);
+        }
+    } else {
+        set_inside(w, e, o->mask);
+    }
+    if (result == 1 && key.uniform)
+        result = walk_exceptions(w, o, node, at, lex);
+    if (result == 1)
+        result = walk_trie(w, &slow, 0, at);
+    mask_entry_free(own);
+    return result;
+}
+
+/* ---- The walk ------------------------------------------------------------------------------------ */
 
 /* Only children may be left out by `allowed`: with one child it costs as much as it saves. */
 static int excluded(const mask_walk *w, mask_frame *f, const trie *t, uint32_t node, uint8_t byte)
@@ -61,12 +186,26 @@ static int excluded(const mask_walk *w, mask_frame *f, const trie *t, uint32_t n
     return !(f->set[byte >> 6] >> (byte & 63) & 1);
 }
 
-/* Set the tokens below `root` of t that may be read from `at`. */
-static int walk_trie(mask_walk *w, const trie *t, uint32_t root, const doc *at, uint32_t *mask)
+/* Take all tokens below a node from a cached entry where the position is in a string body. */
+static int try_body(mask_walk *w, const walk_over *o, uint32_t node, const doc *at)
 {
-    mask_frame *stack = w->stack;
-    stack[0] = (mask_frame){.at = at, .mark = doc_arena_mark(w->arena), .end = trie_end(t, root)};
+    doc_lexical lex;
+    if (o->name < 0 || tokens_below(o->t, node) < MIN_TOKENS)
+        return -1;
+    w->ops->lexical(w->program, at, &lex);
+    if (lex.kind != DOC_IN_STRING && lex.kind != DOC_IN_TEXT)
+        return -1;
+    return walk_body(w, o, node, at, &lex);
+}
+
+/* Set the tokens below `root` that may be read from `at`; o->stack has room for the trie's depth. */
+static int walk_trie(mask_walk *w, const walk_over *o, uint32_t root, const doc *at)
+{
+    const trie *t = o->t;
+    walk_over inner = *o;
     uint32_t depth = 0, node = root + 1;
+    mask_frame *stack = o->stack;
+    stack[0] = (mask_frame){.at = at, .mark = doc_arena_mark(w->arena), .end = trie_end(t, root)};
     while (node < stack[0].end) {
         while (node >= stack[depth].end)
             depth--;
@@ -80,26 +219,61 @@ static int walk_trie(mask_walk *w, const trie *t, uint32_t root, const doc *at, 
             node = trie_end(t, node);
             continue;
         }
-        uint32_t first = t->nodes[node].first;
-        set_tokens(mask, t->list + first, trie_own_end(t, node) - first);
-        if (trie_end(t, node) > node + 1)
-            stack[++depth] =
-                (mask_frame){.at = next, .mark = doc_arena_mark(w->arena), .end = trie_end(t, node)};
+        set_own(o, node);
+        if (trie_end(t, node) == node + 1) {
+            node++;
+            continue;
+        }
+        inner.stack = &stack[depth + 1];
+        int taken = try_body(w, &inner, node, next);
+        if (taken == 0)
+            return 0;
+        if (taken == 1) {
+            node = trie_end(t, node);
+            continue;
+        }
+        stack[++depth] = (mask_frame){.at = next, .mark = doc_arena_mark(w->arena), .end = trie_end(t, node)};
         node++;
     }
+    doc_arena_reset(w->arena, stack[0].mark);
+    return 1;
+}
+
+/* A walk into an entry may start over below it: at each depth of the token at most three times. */
+static int make_room(mask_walk *w, uint32_t depth)
+{
+    if (w->room >= depth)
+        return 1;
+    mask_frame *grown = realloc(w->stack, depth * sizeof *grown);
+    if (grown == NULL)
+        return 0;
+    w->stack = grown;
+    w->room = depth;
     return 1;
 }
 
 int mask_fill(mask_walk *w, const doc *at, uint32_t *mask)
 {
     const struct engine_tokens *tokens = w->tokens;
+    doc_lexical lex;
     memset(mask, 0, ((size_t)tokens->n + 31) / 32 * sizeof *mask);
     doc_arena_reset(w->arena, 0);
-    if (!make_room(w, tokens->all.depth + 1) || !walk_trie(w, &tokens->all, 0, at, mask))
+    if (!make_room(w, 3 * (tokens->all.depth + 2)))
         return 0;
-    if (w->ops->accepting(w->program, at))
+    w->ops->lexical(w->program, at, &lex);
+    walk_over o = {&tokens->all, MASK_TRIE_ALL, mask, w->stack};
+    int result = -1;
+    if (lex.kind == DOC_IN_SPACE) {
+        o = (walk_over){&tokens->spaced, MASK_TRIE_SPACED, mask, w->stack};
+        set_own(&o, 0);
+    } else if (lex.kind != DOC_IN_OTHER) {
+        result = walk_body(w, &o, 0, at, &lex);
+    }
+    if (result < 0)
+        result = walk_trie(w, &o, 0, at);
+    if (result == 1 && w->ops->accepting(w->program, at))
         set_tokens(mask, tokens->ends, (uint32_t)tokens->n_ends);
-    return 1;
+    return result;
 }
 
 void mask_walk_free(mask_walk *w)

@@ -46,7 +46,7 @@ static engine_status make(engine_matcher **out, engine_constraint *constraint, e
     m->program = constraint->program;
     m->arena = doc_arena_new(constraint->position_bytes);
     m->spare = doc_arena_new(constraint->position_bytes);
-    m->walk = (mask_walk){.ops = m->ops, .program = m->program, .tokens = tokens,
+    m->walk = (mask_walk){.ops = m->ops, .program = m->program, .tokens = tokens, .constraint = constraint,
                           .arena = doc_arena_new(WALK_BYTES)};
     *out = m;
     if (m->arena != NULL && m->spare != NULL && m->walk.arena != NULL)

@@ -4,9 +4,9 @@
 #include <stdint.h>
 
 typedef struct utf8_part {
-    uint32_t bits;  /* of the code point so far */
-    uint8_t left;   /* bytes still to come; 0: nothing is half read */
-    uint8_t length; /* of the whole sequence */
+    uint32_t bits;   /* of the code point so far */
+    uint16_t left;   /* bytes still to come; 0: nothing is half read */
+    uint16_t length; /* of the whole sequence */
 } utf8_part;
 
 static inline uint32_t utf8_length(uint32_t code_point)
