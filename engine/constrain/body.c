@@ -18,6 +18,7 @@
 enum {
     AT_BOUNDARY,
     IN_UTF8,
+    IN_UTF8_SAME,     /* every code point that it can become leads to the places, after `digits` bytes */
     AFTER_BACKSLASH,
     IN_HEX,           /* of \uXXXX: value, digits */
     AFTER_HIGH,       /* a high surrogate: a backslash must follow */
@@ -226,6 +227,20 @@ static int read_edges(body *b, const body_place *place)
     return 1;
 }
 
+/* The first edge read that reaches lo or beyond. */
+static uint32_t first_edge(const body *b, uint32_t lo)
+{
+    uint32_t low = 0, high = b->n_edges;
+    while (low < high) {
+        uint32_t middle = (low + high) / 2;
+        if (b->edges[middle].hi < lo)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 /* Whether a place goes on with a code point of lo … hi that is no surrogate. */
 static int place_reaches(body *b, const body_place *place, uint32_t lo, uint32_t hi)
 {
@@ -239,15 +254,8 @@ static int place_reaches(body *b, const body_place *place, uint32_t lo, uint32_t
         return place->b > 0;
     if (!read_edges(b, place))
         return 0;
-    uint32_t low = 0, high = b->n_edges;
-    while (low < high) {
-        uint32_t middle = (low + high) / 2;
-        if (b->edges[middle].hi < lo)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < b->n_edges && b->edges[low].lo <= hi;
+    uint32_t i = first_edge(b, lo);
+    return i < b->n_edges && b->edges[i].lo <= hi;
 }
 
 static int reaches(body *b, const body_places *places, uint32_t lo, uint32_t hi)
@@ -270,14 +278,20 @@ static int accepts(const body_places *places)
 
 /* ---- Rows ----------------------------------------------------------------------------------------- */
 
+static void places_after(const body_places *from, uint32_t code_point, body_places *to)
+{
+    memset(to, 0, sizeof *to);
+    to->raw = from->raw;
+    for (uint32_t i = 0; i < from->n; i++)
+        place_step(&from->at[i], code_point, to);
+}
+
 /* The state after a whole code point. */
 static uint32_t after(body *b, const body_places *from, uint32_t code_point)
 {
     body_content next;
     memset(&next, 0, sizeof next);
-    next.places.raw = from->raw;
-    for (uint32_t i = 0; i < from->n; i++)
-        place_step(&from->at[i], code_point, &next.places);
+    places_after(from, code_point, &next.places);
     if (next.places.n == 0)
         return BODY_DEAD;
     if (b->last_state == BODY_DEAD || memcmp(&b->last, &next.places, sizeof b->last) != 0) {
@@ -306,6 +320,38 @@ static int low_reaches(body *b, const body_content *c)
     return first <= last && reaches(b, &c->places, base + first - LOW, base + last - LOW);
 }
 
+/* Whether all of lo … hi, no surrogate among them, takes a place along one way. */
+static int place_same(body *b, const body_place *place, uint32_t lo, uint32_t hi)
+{
+    if (place->lang == NULL)
+        return 1;
+    if (!read_edges(b, place))
+        return 0;
+    uint32_t i = first_edge(b, lo);
+    return i == b->n_edges || b->edges[i].lo > hi || (b->edges[i].lo <= lo && b->edges[i].hi >= hi);
+}
+
+/* Code points that lead to the same places need not be told apart: most of the planes are alike. */
+static int same(body *b, const body_places *places, const utf8_part *part, uint32_t lo, uint32_t hi)
+{
+    if (hi - lo + 1 != 1u << (6 * part->left) || (lo <= 0xdfff && hi >= HIGH))
+        return 0;
+    for (uint32_t i = 0; i < places->n; i++)
+        if (!place_same(b, &places->at[i], lo, hi))
+            return 0;
+    return 1;
+}
+
+static uint32_t tail_state(body *b, const body_places *places, uint32_t left)
+{
+    body_content c;
+    memset(&c, 0, sizeof c);
+    c.places = *places;
+    c.phase = left > 0 ? IN_UTF8_SAME : AT_BOUNDARY;
+    c.digits = left;
+    return intern(b, &c);
+}
+
 static uint32_t utf8_byte(body *b, const body_content *c, uint8_t byte)
 {
     body_content next = *c;
@@ -317,6 +363,11 @@ static uint32_t utf8_byte(body *b, const body_content *c, uint8_t byte)
         return BODY_DEAD;
     if (next.part.left == 0)
         return after(b, &c->places, next.part.bits);
+    if (same(b, &c->places, &next.part, lo, hi)) {
+        body_places to;
+        places_after(&c->places, lo, &to);
+        return to.n > 0 ? tail_state(b, &to, next.part.left) : BODY_DEAD;
+    }
     next.phase = IN_UTF8;
     return reaches(b, &c->places, lo, hi) ? intern(b, &next) : BODY_DEAD;
 }
@@ -403,6 +454,9 @@ const uint32_t *body_row(body *b, uint32_t state)
             break;
         case IN_UTF8:
             row[byte] = utf8_byte(b, &c, (uint8_t)byte);
+            break;
+        case IN_UTF8_SAME:
+            row[byte] = (byte & 0xc0) == 0x80 ? tail_state(b, &c.places, c.digits - 1) : BODY_DEAD;
             break;
         case AFTER_BACKSLASH:
             row[byte] = escape_byte(b, &c, (uint8_t)byte);
