@@ -22,6 +22,7 @@ from engine.arguments import integer
 
 ERROR_BYTES = 1024
 Floats = npt.NDArray[np.float32]
+Words = npt.NDArray[np.uint32]
 Span = tuple[int, int]
 
 _EXCEPTIONS: dict[int, type[errors.EngineError]] = {
@@ -595,7 +596,7 @@ def sample(
     options: SamplerOptions,
     history: Sequence[int],
     draw: int,
-    mask: npt.NDArray[np.uint32] | None = None,
+    mask: Words | None = None,
 ) -> int:
     """Choose a token from raw logits [vocab]; ``draw`` is its number within the generation.
 

@@ -20,7 +20,7 @@ from engine import arguments, errors, native
 from engine._engine import ffi, lib
 
 Kind = Literal["json_schema", "json", "regex", "choice", "gbnf", "lark"]
-Words = npt.NDArray[np.uint32]
+Words = native.Words
 
 KINDS: dict[str, int] = {
     "json_schema": lib.ENGINE_CONSTRAINT_JSON_SCHEMA,

@@ -31,6 +31,7 @@ typedef struct work {
     int32_t *id;      /* of the legal tokens, ascending; NULL where all are legal */
     uint32_t *key;    /* [n] ordered like the logits; n tokens are legal */
     uint64_t *weight; /* [n] 0 where a filter removed the token */
+    void *block;      /* what they are parts of: in pieces, they would go back to the system every time */
 } work;
 
 /* Bit i % 32 of words[i / 32] is set where token i is legal; words NULL: all are. */
@@ -39,12 +40,29 @@ typedef struct legal {
     uint64_t n_words;
 } legal;
 
-static void work_free(work *w)
+/* Room for the parts that a choice needs; 0: out of memory. */
+static int work_new(work *w, int32_t vocab, int wants_z, int wants_id, int wants_weights)
 {
-    free(w->z);
-    free(w->id);
-    free(w->key);
-    free(w->weight);
+    size_t n = (size_t)vocab, words = n * ((size_t)wants_z + (size_t)wants_id + 3 * (size_t)wants_weights);
+    *w = (work){0};
+    if (words == 0)
+        return 1;
+    w->block = malloc(words * 4);
+    if (w->block == NULL)
+        return 0;
+    uint32_t *at = w->block;
+    if (wants_weights) {
+        w->weight = w->block;
+        w->key = at + 2 * n;
+        at += 3 * n;
+    }
+    if (wants_z) {
+        w->z = (float *)at;
+        at += n;
+    }
+    if (wants_id)
+        w->id = (int32_t *)at;
+    return 1;
 }
 
 /* Loops over the vocabulary are vector code; a wrong ENGINE_KERNELS is for the model to refuse. */
@@ -267,22 +285,14 @@ static engine_status check_arguments(const float *logits, int32_t vocab, const l
 static engine_status prepare(work *w, const float **z, int32_t *n, const legal *mask, const engine_sampler_options *o,
                              const int32_t *history, int32_t n_history, char *err, size_t errlen)
 {
-    int32_t vocab = *n;
-    int penalised = n_history > 0 && has_penalties(o);
-    if (penalised || mask->words != NULL)
-        w->z = malloc((size_t)vocab * sizeof *w->z);
-    if (mask->words != NULL)
-        w->id = malloc((size_t)vocab * sizeof *w->id);
-    if (((penalised || mask->words != NULL) && w->z == NULL) || (mask->words != NULL && w->id == NULL))
-        return gb_fail(err, errlen, ENGINE_ENOMEM, "out of memory: sampling among %ld tokens", (long)vocab);
-    if (penalised) {
-        engine_status status = penalise(w->z, *z, vocab, o, history, n_history, err, errlen);
+    if (n_history > 0 && has_penalties(o)) {
+        engine_status status = penalise(w->z, *z, *n, o, history, n_history, err, errlen);
         if (status != ENGINE_OK)
             return status;
         *z = w->z;
     }
     if (mask->words != NULL) {
-        *n = gather(w, *z, vocab, mask->words); /* in place where penalties were applied: never ahead */
+        *n = gather(w, *z, *n, mask->words); /* in place where penalties were applied: never ahead */
         *z = w->z;
         if (*n == 0)
             return gb_fail(err, errlen, ENGINE_EINVAL, "the mask allows no token at all");
@@ -294,30 +304,26 @@ static GB_NOINLINE engine_status sample(const float *logits, int32_t vocab, cons
                                         const engine_sampler_options *o, const int32_t *history, int32_t n_history,
                                         uint64_t draw, int32_t *token, char *err, size_t errlen)
 {
-    work w = {0};
+    work w;
     const float *z = logits;
     int32_t n = vocab, chosen;
+    int masked = mask->words != NULL, penalised = n_history > 0 && has_penalties(o);
     engine_status status = check_arguments(logits, vocab, mask, o, history, n_history, err, errlen);
     if (status != ENGINE_OK)
         return status;
+    if (!work_new(&w, vocab, masked || penalised, masked, o->temperature != 0.0f))
+        return gb_fail(err, errlen, ENGINE_ENOMEM, "out of memory: sampling among %ld tokens", (long)vocab);
     status = prepare(&w, &z, &n, mask, o, history, n_history, err, errlen);
-    if (status != ENGINE_OK)
-        goto done;
-    if (o->temperature == 0.0f) {
-        chosen = (int32_t)kernels()->argmax(z, n);
-    } else {
-        w.key = malloc((size_t)n * sizeof *w.key);
-        w.weight = malloc((size_t)n * sizeof *w.weight);
-        if (w.key == NULL || w.weight == NULL) {
-            status = gb_fail(err, errlen, ENGINE_ENOMEM, "out of memory: sampling among %ld tokens", (long)n);
-            goto done;
+    if (status == ENGINE_OK) {
+        if (o->temperature == 0.0f) {
+            chosen = (int32_t)kernels()->argmax(z, n);
+        } else {
+            weigh(&w, z, n, o);
+            chosen = draw_token(&w, n, gb_random64(o->seed, draw));
         }
-        weigh(&w, z, n, o);
-        chosen = draw_token(&w, n, gb_random64(o->seed, draw));
+        *token = masked ? w.id[chosen] : chosen;
     }
-    *token = w.id != NULL ? w.id[chosen] : chosen;
-done:
-    work_free(&w);
+    free(w.block);
     return status;
 }
 
