@@ -68,8 +68,8 @@ typedef struct lang_range {
 const lang *lang_numbers(lang_set *s, const lang_range *range);
 /* The texts of every JSON number. Never take a complement from it: lang_numbers leaves texts out. */
 const lang *lang_number_all(lang_set *s);
-/* The texts that lang_numbers can judge, whatever the range: each is in lang_numbers(range) exactly where
- * its value is in the range. The complement of x among numbers is lang_minus(lang_number_held, x). */
+/* The texts without an exponent: each is in lang_numbers(range) exactly where its value is in the range. The
+ * complement of x among numbers is lang_minus(lang_number_held, x). */
 const lang *lang_number_held(lang_set *s);
 int lang_decimal_parse(pool *p, const char *text, uint64_t len, lang_decimal *out);
 
