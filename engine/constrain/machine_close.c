@@ -1,0 +1,467 @@
+/* machine_close.c: how a document that was cut anywhere ends soonest: the fewest bytes, by the plans of
+ * what each open container still needs, and of these the least byte first. Where plans are only lower
+ * bounds (items that must differ, `some`), the ending is searched for, depth first with the bound raised
+ * until it is found. Owns nothing but the arena of a search. */
+#include "machine_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_FRAMES (MACHINE_MAX_NESTING + 2)
+
+/* ---- What comes after values ----------------------------------------------------------------- */
+
+static uint32_t item_plan(const machine *m, const frame *f, const item *it)
+{
+    situation s = {.seen = f->seen, .depth = f->depth, .minus = NONE};
+    return (f->kind == FRAME_OBJECT ? plan_object(m, it, &s) : plan_array(m, it, &s)).cost;
+}
+
+/* Entries of w, where those of the containers around it are known. */
+static void fill_after(const machine *m, want *w)
+{
+    const frame *f = w->frame;
+    for (uint32_t e = 0; e < w->n; e++) {
+        uint32_t best = NONE;
+        for (uint32_t k = 0; k < w->entries[e].n_links; k++) {
+            const link *l = &w->entries[e].links[k];
+            item it = f->items[l->item];
+            item_count(f, &it, l->counts);
+            uint32_t cost = add_cost(item_plan(m, f, &it), f->want->entries[it.want].after);
+            best = cost < best ? cost : best;
+        }
+        w->entries[e].after = best;
+    }
+    w->has_after = 1;
+}
+
+/* Entries of w know what comes after them: computed once, outermost first. */
+static void know_after(const machine *m, const want *w)
+{
+    want *chain[MAX_FRAMES];
+    uint32_t n = 0;
+    for (; !w->has_after && n < MAX_FRAMES; w = w->frame->want)
+        chain[n++] = (want *)(uintptr_t)w;
+    while (n > 0)
+        fill_after(m, chain[--n]);
+}
+
+/* ---- Lower bounds of what completes a position -------------------------------------------------- */
+
+static uint32_t value_bound(const machine *m, const want *w)
+{
+    uint32_t best = NONE;
+    if (w == NULL)
+        return NONE;
+    know_after(m, w);
+    for (uint32_t e = 0; e < w->n; e++) {
+        uint32_t cost = add_cost(m->nodes[w->entries[e].node].cost, w->entries[e].after);
+        best = cost < best ? cost : best;
+    }
+    return best;
+}
+
+static uint32_t frame_bound(const machine *m, const frame *f, int complete)
+{
+    uint32_t best = NONE;
+    if (f->kind == FRAME_ROOT)
+        return 0;
+    know_after(m, f->want);
+    for (uint32_t i = 0; i < f->n; i++) {
+        if (complete && !item_complete(&f->items[i], f->kind))
+            continue;
+        uint32_t cost = complete ? 1 : item_plan(m, f, &f->items[i]);
+        cost = add_cost(cost, f->want->entries[f->items[i].want].after);
+        best = cost < best ? cost : best;
+    }
+    return best;
+}
+
+static uint32_t thread_bound(const machine *m, const pos *at)
+{
+    uint32_t best = NONE;
+    character c = {at->sub, at->left, at->part};
+    points set[MAX_POINTS];
+    uint32_t n = at->lex == LEX_STRING && at->sub != SUB_PLAIN ? char_points(&c, set) : 0;
+    know_after(m, at->w);
+    for (uint32_t i = 0; i < at->n; i++) {
+        const thread *t = &at->t[i];
+        uint32_t cost = 0;
+        if (at->lex == LEX_LITERAL)
+            cost = (at->sub == 1 ? 5u : 4u) - at->left;
+        else
+            cost = n ? lang_shortest(t->lang, t->state, set, n) : lang_distance(t->lang, t->state);
+        if (at->lex == LEX_STRING)
+            cost = add_cost(cost, 1);
+        cost = add_cost(cost, at->w->entries[t->owner].after);
+        best = cost < best ? cost : best;
+    }
+    return best;
+}
+
+/* After this key, without it: quote, colon, value, and all the rest. */
+static uint32_t member_bound(const machine *m, const frame *f, uint32_t i, uint32_t member, const char *word,
+                             uint32_t len)
+{
+    const objinfo *o = f->items[i].alt;
+    uint64_t words[1024];
+    item it = f->items[i];
+    item_take(o, &it, member, words);
+    situation s = {.seen = f->seen, .word = word, .word_len = len, .minus = NONE, .depth = f->depth};
+    const option *at;
+    uint32_t best = NONE;
+    for (uint32_t n = options_of(o->options, o->first, member, &at); n > 0; n--, at++) {
+        item counted = it;
+        item_count(f, &counted, at->counts);
+        uint32_t cost = add_cost(option_cost(m, at, f->depth), plan_object(m, &counted, &s).cost);
+        best = cost < best ? cost : best;
+    }
+    return add_cost(add_cost(best, 2), f->want->entries[f->items[i].want].after);
+}
+
+/* Bytes to the end of the declared key k, the text so far taken off; NONE: it does not go on so. */
+static uint32_t declared_left(const pos *at, const ir_key *k)
+{
+    uint32_t len = text_len(at->text), cp;
+    if (at->sub == SUB_PLAIN)
+        return body_bytes(k->text + len, k->len - len);
+    if (k->len == len)
+        return NONE;
+    character c = {at->sub, at->left, at->part};
+    points set[MAX_POINTS];
+    uint32_t n = char_points(&c, set), best = NONE, used = utf8_read(k->text + len, k->len - len, &cp);
+    for (uint32_t i = 0; i < n; i++)
+        if (cp >= set[i].lo && cp <= set[i].hi && set[i].bytes < best)
+            best = set[i].bytes;
+    return add_cost(best, body_bytes(k->text + len + used, k->len - len - used));
+}
+
+/* Members that a half read declared key can be; where nothing but required keys must follow, any two
+ * differ by their own bytes alone. */
+static uint32_t declared_bound(const machine *m, const pos *at, const thread *t)
+{
+    const objinfo *o = at->f->items[t->owner].alt;
+    const uint64_t *allowed = at->keys->allowed[t->owner];
+    uint32_t best = NONE;
+    for (uint32_t k = t->state; k < t->hi; k++) {
+        if (!(allowed[k >> 6] >> (k & 63) & 1))
+            continue;
+        uint32_t left = declared_left(at, o->key[k]);
+        if (left == NONE)
+            continue;
+        uint32_t cost = add_cost(left, member_bound(m, at->f, t->owner, k, NULL, 0));
+        best = cost < best ? cost : best;
+    }
+    return best;
+}
+
+/* The cheapest word of the rest from `state`, spelled after `prefix`. */
+static uint32_t word_bound(const machine *m, const pos *at, const thread *t, uint32_t state, const char *prefix,
+                           uint32_t len, uint32_t *bare)
+{
+    const objinfo *o = at->f->items[t->owner].alt;
+    situation s = {.seen = at->f->seen, .minus = NONE};
+    spelled first = {NULL, 0};
+    uint32_t cost = NONE;
+    *bare = NONE;
+    if (cheapest_words(t->lang, state, prefix, len, o, &s, 1, &cost, &first) == 1) {
+        *bare = cost;
+        cost = add_cost(cost, member_bound(m, at->f, t->owner, o->n_keys + t->rest, first.word, first.len));
+    }
+    free(first.word);
+    return cost;
+}
+
+/* Half a character of a key: each code point that it may become leads to words of its own. */
+static uint32_t rest_part_bound(const machine *m, const pos *at, const thread *t, char *word, uint32_t len)
+{
+    character c = {at->sub, at->left, at->part};
+    points set[MAX_POINTS];
+    uint32_t n = char_points(&c, set), best = NONE, least = lang_shortest(t->lang, t->state, set, n);
+    for (uint32_t i = 0, tried = 0; i < n; i++)
+        for (uint32_t cp = set[i].lo; cp <= set[i].hi && tried < 4096; cp++) {
+            uint32_t to = lang_step(t->lang, t->state, cp), bare;
+            if (to == LANG_DEAD)
+                continue;
+            tried++;
+            uint32_t longer = len + utf8_write(cp, (uint8_t *)word + len);
+            uint32_t cost = add_cost(set[i].bytes, word_bound(m, at, t, to, word, longer, &bare));
+            best = cost < best ? cost : best;
+            if (add_cost(bare, set[i].bytes) == least)
+                return best;
+            if (bare != NONE && bare == lang_distance(t->lang, to))
+                break; /* none of this range does better */
+        }
+    return best;
+}
+
+static uint32_t key_bound(const machine *m, const pos *at)
+{
+    uint32_t best = NONE, len = text_len(at->text), bare;
+    know_after(m, at->f->want);
+    char *word = malloc(len + 8u);
+    if (word == NULL)
+        return NONE;
+    text_copy(at->text, word);
+    for (uint32_t i = 0; i < at->n; i++) {
+        const thread *t = &at->t[i];
+        uint32_t cost;
+        if (t->lang == NULL)
+            cost = declared_bound(m, at, t);
+        else if (at->sub == SUB_PLAIN)
+            cost = word_bound(m, at, t, t->state, word, len, &bare);
+        else
+            cost = rest_part_bound(m, at, t, word, len);
+        best = cost < best ? cost : best;
+    }
+    free(word);
+    return best;
+}
+
+/* Behind a comma: the key's quote first. */
+static uint32_t next_key_bound(const machine *m, const pos *at)
+{
+    doc_arena *arena = doc_arena_new(64u << 20);
+    const pos *inside = arena ? key_open(m, arena, at) : NULL;
+    uint32_t cost = inside ? add_cost(key_bound(m, inside), 1) : NONE;
+    doc_arena_free(arena);
+    return cost;
+}
+
+static uint32_t bound_of(const machine *m, const pos *at)
+{
+    uint32_t value, closed;
+    switch (at->lex) {
+    case LEX_VALUE:
+        return value_bound(m, at->w);
+    case LEX_COLON:
+        return add_cost(value_bound(m, at->w), 1);
+    case LEX_FIRST_ITEM:
+        value = value_bound(m, at->w);
+        closed = frame_bound(m, at->f, 1);
+        return value < closed ? value : closed;
+    case LEX_FIRST_KEY:
+    case LEX_AFTER:
+        return frame_bound(m, at->f, 0);
+    case LEX_NEXT_KEY:
+        return next_key_bound(m, at);
+    case LEX_KEY:
+        return key_bound(m, at);
+    default:
+        return thread_bound(m, at);
+    }
+}
+
+static uint32_t bound(const machine *m, const pos *at)
+{
+    if (at->distance == NONE)
+        ((pos *)(uintptr_t)at)->distance = bound_of(m, at);
+    return at->distance;
+}
+
+/* ---- Search where bounds are not exact ------------------------------------------------------------ */
+
+#define SEARCH_STEPS 400000
+#define SEARCH_BYTES (256u << 20)
+
+typedef struct step {
+    const pos *at;
+    uint64_t mark;               /* of the arena before it was made */
+    int next;                    /* byte to try */
+} step;
+
+typedef struct ending {
+    const machine *m;
+    doc_arena *arena;
+    step *stack;
+    uint32_t top, room, limit, beyond, steps; /* beyond: the least length found above the limit */
+} ending;
+
+static int push(ending *q, const pos *at, uint64_t mark)
+{
+    if (q->top == q->room) {
+        step *grown = realloc(q->stack, (q->room * 2 + 64) * sizeof *grown);
+        if (grown == NULL)
+            return 0;
+        q->stack = grown;
+        q->room = q->room * 2 + 64;
+    }
+    q->stack[q->top++] = (step){at, mark, 0};
+    return 1;
+}
+
+/* Depth first within the limit; 1: found, the path lies on the stack. -1: effort or memory is spent. */
+static int within(ending *q, const pos *at)
+{
+    q->top = 0;
+    q->beyond = NONE;
+    if (!push(q, at, doc_arena_mark(q->arena)))
+        return -1;
+    while (q->top > 0) {
+        step *s = &q->stack[q->top - 1];
+        if (bound(q->m, s->at) == 0)
+            return 1;
+        if (s->next == 256) {
+            doc_arena_reset(q->arena, s->mark);
+            q->top--;
+            continue;
+        }
+        uint64_t mark = doc_arena_mark(q->arena);
+        const pos *next = machine_step(q->m, q->arena, s->at, (uint8_t)s->next++);
+        if (doc_arena_failed(q->arena) || ++q->steps > SEARCH_STEPS)
+            return -1;
+        if (next == NULL || next == s->at)
+            continue;
+        uint32_t length = add_cost(bound(q->m, next), q->top);
+        if (length > q->limit) {
+            q->beyond = length < q->beyond ? length : q->beyond;
+            doc_arena_reset(q->arena, mark);
+            continue;
+        }
+        if (!push(q, next, mark))
+            return -1;
+    }
+    return 0;
+}
+
+/* The exact length of the shortest ending, with its first byte. */
+static uint32_t search_ending(const machine *m, const pos *at, uint8_t *first)
+{
+    ending q = {.m = m, .arena = doc_arena_new(SEARCH_BYTES), .limit = bound(m, at)};
+    uint32_t length = NONE;
+    while (q.arena && q.limit != NONE) {
+        int found = within(&q, at);
+        if (found > 0) {
+            length = q.top - 1;
+            *first = length ? (uint8_t)(q.stack[0].next - 1) : 0;
+        }
+        if (found)
+            break;
+        q.limit = q.beyond;
+    }
+    doc_arena_free(q.arena);
+    free(q.stack);
+    return length;
+}
+
+/* Bounds may be too low: inside arrays whose items must differ, and wherever the program has nodes whose
+ * cost is itself a bound. */
+static int must_search(const machine *m, const pos *at)
+{
+    return m->search || at->f->record;
+}
+
+uint32_t machine_distance(const machine *m, const pos *at)
+{
+    uint8_t first;
+    uint32_t exact = must_search(m, at) ? search_ending(m, at, &first) : NONE;
+    return exact != NONE ? exact : bound(m, at);
+}
+
+int machine_closing(const machine *m, const pos *at, uint8_t *byte)
+{
+    uint32_t best = bound(m, at);
+    if (must_search(m, at)) {
+        uint32_t exact = search_ending(m, at, byte);
+        if (exact != NONE)
+            return exact > 0;
+    }
+    if (best == 0 || best == NONE)
+        return 0;
+    doc_arena *arena = doc_arena_new(SEARCH_BYTES);
+    int found = 0;
+    uint32_t least = NONE;
+    for (int b = 0; arena && b < 256 && least != best - 1; b++) {
+        uint64_t mark = doc_arena_mark(arena);
+        const pos *next = machine_step(m, arena, at, (uint8_t)b);
+        uint32_t cost = next ? bound(m, next) : NONE;
+        if (cost < least && next != at) {
+            least = cost;
+            *byte = (uint8_t)b;
+            found = 1;
+        }
+        doc_arena_reset(arena, mark);
+    }
+    doc_arena_free(arena);
+    return found;
+}
+
+int machine_accepting(const pos *at)
+{
+    if (at->f->kind != FRAME_ROOT)
+        return 0;
+    if (at->lex == LEX_AFTER)
+        return 1;
+    for (uint32_t i = 0; at->lex == LEX_NUMBER && i < at->n; i++)
+        if (lang_accepts(at->t[i].lang, at->t[i].state))
+            return 1;
+    return 0;
+}
+
+/* ---- JSON pointer ------------------------------------------------------------------------------------ */
+
+typedef struct writer {
+    char *out;
+    uint32_t n, cap;
+} writer;
+
+static void put(writer *w, const char *s, uint32_t len)
+{
+    uint32_t room = w->cap ? w->cap - 1 - w->n : 0;
+    len = len < room ? len : room;
+    memcpy(w->out + w->n, s, len);
+    w->n += len;
+}
+
+static void put_byte(writer *w, uint8_t b)
+{
+    if (b == '~' || b == '/')
+        put(w, b == '~' ? "~0" : "~1", 2);
+    else
+        put(w, (const char *)&b, 1);
+}
+
+/* The step into the value at hand of f. A key's text hangs together backwards: it is written through
+ * a window, so that no memory is needed. */
+static void put_step(writer *w, const frame *f)
+{
+    if (f->kind == FRAME_ROOT)
+        return;
+    put(w, "/", 1);
+    if (f->kind == FRAME_ARRAY) {
+        char digits[12];
+        uint32_t n = sizeof digits, index = f->index;
+        do
+            digits[--n] = (char)('0' + index % 10);
+        while ((index /= 10) > 0);
+        put(w, digits + n, (uint32_t)sizeof digits - n);
+        return;
+    }
+    enum { WINDOW = 256 };
+    uint8_t window[WINDOW];
+    uint32_t len = text_len(f->key);
+    for (uint32_t from = 0; from < len && w->n + 1 < w->cap; from += WINDOW) {
+        uint32_t to = from + WINDOW < len ? from + WINDOW : len;
+        for (const text *t = f->key; t && t->len > from; t = t->prev)
+            if (t->len <= to)
+                window[t->len - 1 - from] = t->byte;
+        for (uint32_t i = from; i < to; i++)
+            put_byte(w, window[i - from]);
+    }
+}
+
+uint32_t machine_pointer(const pos *at, char *out, uint32_t cap)
+{
+    const frame *chain[MAX_FRAMES];
+    uint32_t n = 0;
+    writer w = {out, 0, cap};
+    for (const frame *f = at->f; f && n < MAX_FRAMES; f = f->up)
+        chain[n++] = f;
+    while (n > 1)
+        put_step(&w, chain[--n]); /* every frame but the innermost has a value open */
+    if (at->lex == LEX_STRING || at->lex == LEX_NUMBER || at->lex == LEX_LITERAL)
+        put_step(&w, at->f);
+    if (cap)
+        out[w.n] = 0;
+    return w.n;
+}
