@@ -1,0 +1,319 @@
+/* schema_boolean.c: and, or, minus of meanings, and the keywords made of them: enum, const, $ref, allOf,
+ * anyOf, oneOf, not, if/then/else, schemas that depend on a key. Strings and numbers are exact by closure
+ * of regular languages; objects and arrays are lists of shapes that are multiplied out, up to
+ * SCHEMA_MAX_SHAPES. oneOf takes away from a branch only what another branch may share with it. */
+#include "schema.h"
+
+#include <string.h>
+
+typedef struct algebra {           /* of object shapes, or of array shapes */
+    int (*both)(schema *s, shape a, shape b, shape *out);
+    int (*exclude)(schema *s, shape a, shape b);
+    int (*complement)(schema *s, shape a, shape_list *out);
+    int (*equal)(shape a, shape b);
+} algebra;
+
+static const algebra of_objects = {object_and, objects_exclude, object_not, object_equal};
+static const algebra of_arrays = {array_and, arrays_exclude, array_not, array_equal};
+
+/* ---- Lists of shapes ----------------------------------------------------------------------------------- */
+
+int shape_add(schema *s, shape_list *l, shape one) {
+    if (!one || !pool_step(s->p, 1))
+        return 0;
+    if (l->n == l->cap) {
+        uint32_t cap = l->cap ? 2 * l->cap : 2;
+        shape *grown = pool_grow(s->p, l->at, l->n * sizeof *grown, cap * sizeof *grown);
+        if (!grown)
+            return 0;
+        l->at = grown;
+        l->cap = cap;
+    }
+    l->at[l->n++] = one;
+    return 1;
+}
+
+/* Add what is not in the list yet. */
+static int add_new(schema *s, const algebra *g, shape_list *l, shape one) {
+    for (uint32_t i = 0; i < l->n; i++)
+        if (g->equal(l->at[i], one))
+            return 1;
+    if (l->n >= SCHEMA_MAX_SHAPES) {
+        (void)pool_fail(s->p, ENGINE_EUNSUPPORTED, "the alternatives multiply to more than %d", SCHEMA_MAX_SHAPES);
+        return 0;
+    }
+    return pool_step(s->p, 1 + l->n / 8) && shape_add(s, l, one);
+}
+
+static int is_any(const schema *s, const shape_list *l) {
+    return l->n == 1 && (l->at[0] == s->any_object || l->at[0] == s->any_array);
+}
+
+static int list_and(schema *s, const algebra *g, const shape_list *a, const shape_list *b, shape_list *out) {
+    *out = (shape_list){0};
+    if (is_any(s, a) || is_any(s, b)) {
+        *out = is_any(s, a) ? *b : *a;
+        out->cap = out->n; /* shared: growing copies */
+        return 1;
+    }
+    for (uint32_t i = 0; i < a->n; i++) {
+        for (uint32_t j = 0; j < b->n; j++) {
+            shape both;
+            if (!g->both(s, a->at[i], b->at[j], &both) || (both && !add_new(s, g, out, both)))
+                return 0;
+        }
+    }
+    return 1;
+}
+
+static int list_or(schema *s, const algebra *g, const shape_list *a, const shape_list *b, shape_list *out) {
+    *out = (shape_list){0};
+    if (a->n == 0 || b->n == 0 || is_any(s, a) || is_any(s, b)) {
+        *out = a->n == 0 || (b->n && is_any(s, b)) ? *b : *a;
+        out->cap = out->n;
+        return 1;
+    }
+    *out = *a;
+    out->cap = out->n;
+    for (uint32_t i = 0; i < b->n; i++)
+        if (!add_new(s, g, out, b->at[i]))
+            return 0;
+    return 1;
+}
+
+/* What is left of the shapes in l outside b. */
+static int take_away(schema *s, const algebra *g, shape_list *l, shape b) {
+    shape_list left = {0}, outside = {0};
+    int made = 0;
+    for (uint32_t i = 0; i < l->n; i++) {
+        if (g->exclude(s, l->at[i], b)) {
+            if (!add_new(s, g, &left, l->at[i]))
+                return 0;
+            continue;
+        }
+        if (!made && !g->complement(s, b, &outside))
+            return 0;
+        made = 1;
+        for (uint32_t j = 0; j < outside.n; j++) {
+            shape both;
+            if (!g->both(s, l->at[i], outside.at[j], &both) || (both && !add_new(s, g, &left, both)))
+                return 0;
+        }
+    }
+    *l = left;
+    return s->p->status == ENGINE_OK;
+}
+
+static int list_minus(schema *s, const algebra *g, const shape_list *a, const shape_list *b, shape_list *out) {
+    *out = *a;
+    out->cap = out->n;
+    if (is_any(s, b))
+        *out = (shape_list){0};
+    for (uint32_t i = 0; i < b->n && out->n; i++)
+        if (!take_away(s, g, out, b->at[i]))
+            return 0;
+    return 1;
+}
+
+static int lists_exclude(schema *s, const algebra *g, const shape_list *a, const shape_list *b) {
+    for (uint32_t i = 0; i < a->n; i++)
+        for (uint32_t j = 0; j < b->n; j++)
+            if (!pool_step(s->p, 1) || !g->exclude(s, a->at[i], b->at[j]))
+                return 0;
+    return 1;
+}
+
+/* ---- Meanings --------------------------------------------------------------------------------------------- */
+
+static const meaning *keep(schema *s, meaning m) {
+    return m.number && m.string ? pool_grow(s->p, &m, sizeof m, sizeof m) : NULL;
+}
+
+const meaning *meaning_and(schema *s, const meaning *a, const meaning *b) {
+    meaning m = {.null = a->null & b->null, .yes = a->yes & b->yes, .no = a->no & b->no};
+    if (a == b || b == s->everything)
+        return a;
+    if (a == s->everything)
+        return b;
+    m.number = lang_and(s->langs, a->number, b->number);
+    m.string = lang_and(s->langs, a->string, b->string);
+    if (!list_and(s, &of_objects, &a->objects, &b->objects, &m.objects) ||
+        !list_and(s, &of_arrays, &a->arrays, &b->arrays, &m.arrays))
+        return NULL;
+    return keep(s, m);
+}
+
+const meaning *meaning_or(schema *s, const meaning *a, const meaning *b) {
+    meaning m = {.null = a->null | b->null, .yes = a->yes | b->yes, .no = a->no | b->no};
+    if (a == b || b == s->nothing)
+        return a;
+    if (a == s->nothing)
+        return b;
+    m.number = lang_or(s->langs, a->number, b->number);
+    m.string = lang_or(s->langs, a->string, b->string);
+    if (!list_or(s, &of_objects, &a->objects, &b->objects, &m.objects) ||
+        !list_or(s, &of_arrays, &a->arrays, &b->arrays, &m.arrays))
+        return NULL;
+    return keep(s, m);
+}
+
+const meaning *meaning_minus(schema *s, const meaning *a, const meaning *b) {
+    meaning m = {.null = a->null & !b->null, .yes = a->yes & !b->yes, .no = a->no & !b->no};
+    const lang *others = number_not(s, b->number);
+    m.number = others ? lang_and(s->langs, a->number, others) : NULL;
+    m.string = lang_minus(s->langs, a->string, b->string);
+    if (!list_minus(s, &of_objects, &a->objects, &b->objects, &m.objects) ||
+        !list_minus(s, &of_arrays, &a->arrays, &b->arrays, &m.arrays))
+        return NULL;
+    return keep(s, m);
+}
+
+static int meanings_exclude(schema *s, const meaning *a, const meaning *b) {
+    if ((a->null & b->null) || (a->yes & b->yes) || (a->no & b->no))
+        return 0;
+    const lang *number = lang_and(s->langs, a->number, b->number);
+    const lang *string = lang_and(s->langs, a->string, b->string);
+    return number && string && lang_is_empty(number) && lang_is_empty(string) &&
+           lists_exclude(s, &of_objects, &a->objects, &b->objects) &&
+           lists_exclude(s, &of_arrays, &a->arrays, &b->arrays);
+}
+
+/* ---- Keywords ----------------------------------------------------------------------------------------------- */
+
+static const meaning *and_schema(schema *s, const meaning *m, const json_value *v) {
+    const meaning *other = v ? schema_meaning(s, v) : NULL;
+    return other ? meaning_and(s, m, other) : NULL;
+}
+
+static const meaning *minus_schema(schema *s, const meaning *m, const json_value *v) {
+    const meaning *other = schema_meaning(s, v);
+    return other ? meaning_minus(s, m, other) : NULL;
+}
+
+static const meaning *all_of(schema *s, const meaning *m, const json_value *list) {
+    for (uint32_t i = 0; m && i < list->n; i++)
+        m = and_schema(s, m, list->items[i]);
+    return m;
+}
+
+static const meaning *any_of(schema *s, const meaning *m, const json_value *list) {
+    const meaning *any = s->nothing;
+    for (uint32_t i = 0; any && i < list->n; i++) {
+        const meaning *one = schema_meaning(s, list->items[i]);
+        any = one ? meaning_or(s, any, one) : NULL;
+    }
+    return any ? meaning_and(s, m, any) : NULL;
+}
+
+/* Branch i without what the others may share with it. */
+static const meaning *one_alone(schema *s, const meaning *const *branch, const meaning *const *whole, uint32_t n, uint32_t i) {
+    const meaning *m = branch[i];
+    for (uint32_t j = 0; m && j < n; j++)
+        if (j != i && !meanings_exclude(s, m, branch[j]))
+            m = meaning_minus(s, m, whole[j]);
+    return m;
+}
+
+static const meaning *one_of(schema *s, const meaning *m, const json_value *list) {
+    const meaning **branch = pool_alloc(s->p, list->n * sizeof *branch);
+    const meaning **whole = pool_alloc(s->p, list->n * sizeof *whole), *any = s->nothing;
+    if (!branch || !whole)
+        return NULL;
+    for (uint32_t i = 0; i < list->n; i++) {
+        whole[i] = schema_meaning(s, list->items[i]);
+        branch[i] = whole[i] ? meaning_and(s, m, whole[i]) : NULL;
+        if (!branch[i])
+            return NULL;
+    }
+    for (uint32_t i = 0; any && i < list->n; i++) {
+        const meaning *one = one_alone(s, branch, whole, list->n, i);
+        any = one ? meaning_or(s, any, one) : NULL;
+    }
+    return any;
+}
+
+static const meaning *conditional(schema *s, const meaning *m, const json_value *const *kw) {
+    if (!kw[KW_THEN] && !kw[KW_ELSE])
+        return m;
+    const meaning *yes = and_schema(s, m, kw[KW_IF]);
+    const meaning *no = yes ? minus_schema(s, m, kw[KW_IF]) : NULL;
+    if (no && kw[KW_THEN])
+        yes = and_schema(s, yes, kw[KW_THEN]);
+    if (no && kw[KW_ELSE])
+        no = and_schema(s, no, kw[KW_ELSE]);
+    return yes && no ? meaning_or(s, yes, no) : NULL;
+}
+
+/* Where the key occurs the schema counts. */
+static const meaning *dependent(schema *s, const meaning *m, const json_member *member) {
+    const key_text *key = schema_key(s, member->key, member->len);
+    meaning lacks = *s->everything, has = *s->nothing;
+    lacks.objects = (shape_list){0};
+    if (!key || !shape_add(s, &lacks.objects, object_with_key(s, key, GOAL_NONE, 0)) ||
+        !shape_add(s, &has.objects, object_with_key(s, key, GOAL_ANY, 1)))
+        return NULL;
+    const meaning *without = meaning_and(s, m, &lacks), *with = meaning_and(s, m, &has);
+    with = with ? and_schema(s, with, member->value) : NULL;
+    return without && with ? meaning_or(s, without, with) : NULL;
+}
+
+static const meaning *dependents(schema *s, const meaning *m, const json_value *map) {
+    for (uint32_t i = 0; m && i < map->n; i++)
+        if (map->members[i].value->type != JSON_ARRAY && map->members[i].value->type != JSON_TRUE)
+            m = dependent(s, m, &map->members[i]);
+    return m;
+}
+
+static const meaning *refer(schema *s, const meaning *m, const json_value *v, const json_value *ref) {
+    const json_value *target = schema_resolve(s, v, ref);
+    return target ? and_schema(s, m, target) : NULL;
+}
+
+static const meaning *apply(schema *s, const meaning *m, const json_value *v, const json_value *const *kw, keyword k) {
+    const json_value *const *values = (const json_value *const *)kw[k]->items;
+    switch (k) {
+    case KW_ENUM: {
+        const meaning *e = schema_enum(s, values, kw[k]->n);
+        return e ? meaning_and(s, m, e) : NULL;
+    }
+    case KW_CONST: {
+        const meaning *e = schema_enum(s, &kw[k], 1);
+        return e ? meaning_and(s, m, e) : NULL;
+    }
+    case KW_REF: return refer(s, m, v, kw[k]);
+    case KW_ALL_OF: return all_of(s, m, kw[k]);
+    case KW_ANY_OF: return any_of(s, m, kw[k]);
+    case KW_ONE_OF: return one_of(s, m, kw[k]);
+    case KW_NOT: return minus_schema(s, m, kw[k]);
+    case KW_IF: return conditional(s, m, kw);
+    default: return dependents(s, m, kw[k]);
+    }
+}
+
+/* Keywords that only some uses of can be held. */
+static int refuse_dynamic(schema *s, const json_value *v, const json_value *const *kw) {
+    static const struct { keyword k; const char *name; } rows[] = {
+        {KW_DYNAMIC_REF, "$dynamicRef"}, {KW_RECURSIVE_REF, "$recursiveRef"},
+        {KW_UNEVALUATED_PROPERTIES, "unevaluatedProperties"}, {KW_UNEVALUATED_ITEMS, "unevaluatedItems"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (kw[rows[i].k] && kw[rows[i].k]->type != JSON_TRUE)
+            return schema_refuse(s, ENGINE_EUNSUPPORTED, v, rows[i].name, "not held");
+    return 1;
+}
+
+const meaning *schema_combine(schema *s, const json_value *v, const json_value *const *kw, const meaning *base) {
+    static const struct { keyword k; const char *name; } rows[] = {
+        {KW_ENUM, "enum"}, {KW_CONST, "const"}, {KW_REF, "$ref"}, {KW_ALL_OF, "allOf"}, {KW_ANY_OF, "anyOf"},
+        {KW_NOT, "not"}, {KW_DEPENDENT_SCHEMAS, "dependentSchemas"}, {KW_DEPENDENCIES, "dependencies"}, {KW_IF, "if"},
+        {KW_ONE_OF, "oneOf"}};
+    if (!refuse_dynamic(s, v, kw))
+        return NULL;
+    for (size_t i = 0; base && i < sizeof rows / sizeof *rows; i++) {
+        if (!kw[rows[i].k])
+            continue;
+        base = apply(s, base, v, kw, rows[i].k);
+        if (!base)
+            schema_locate(s, v, rows[i].name);
+    }
+    return base;
+}
