@@ -37,9 +37,8 @@ typedef struct doc_lexical {
     const lang *langs[DOC_LANGS];
     uint32_t states[DOC_LANGS];
     /* 1: wherever the string is closed, the position after the quote allows the same continuations, up
-     * to the end of the next string; save after the exceptions (see `exception`). */
+     * to the end of the next string; save after the exceptions (see `exceptions`). */
     int32_t uniform;
-    uint32_t n_exceptions;
 } doc_lexical;
 
 typedef struct doc_ops {
@@ -60,10 +59,10 @@ typedef struct doc_ops {
      * constraint that is not JSON gives "". */
     uint32_t (*pointer)(void *program, const doc *at, char *out, uint32_t cap);
     void (*lexical)(void *program, const doc *at, doc_lexical *out);
-    /* Exception `index` of the string being read: a decoded remainder (the rest of a declared key, or of
-     * one that was used) after which closing leads elsewhere, or is refused. Its length; *text lives as
-     * long as `at`. */
-    uint32_t (*exception)(void *program, const doc *at, uint32_t index, const char **text);
+    /* Exceptions of the uniform string being read: decoded remainders (the rest of a declared key, or of
+     * one that was used) after which closing leads elsewhere, or is refused. How many; at most cap are
+     * written; texts live as long as `at`. */
+    uint32_t (*exceptions)(void *program, const doc *at, const char **texts, uint32_t *lens, uint32_t cap);
     void (*free)(void *program);
 } doc_ops;
 

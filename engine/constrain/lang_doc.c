@@ -311,7 +311,6 @@ static void lexical(void *program, const doc *at, doc_lexical *out)
     out->langs[0] = d->language;
     out->states[0] = at->state;
     out->uniform = 0;
-    out->n_exceptions = 0;
 }
 
 static void release(void *program)
@@ -329,7 +328,7 @@ static const doc_ops OPS = {
     .closing = closing,
     .pointer = pointer,
     .lexical = lexical,
-    .exception = NULL, /* positions have none */
+    .exceptions = NULL, /* no position is uniform */
     .free = release,
 };
 

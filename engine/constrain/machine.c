@@ -65,10 +65,10 @@ static void op_lexical(void *machine, const doc *at, doc_lexical *out)
     machine_lexical(machine, (const pos *)at, out);
 }
 
-static uint32_t op_exception(void *machine, const doc *at, uint32_t index, const char **text)
+static uint32_t op_exceptions(void *machine, const doc *at, const char **texts, uint32_t *lens, uint32_t cap)
 {
     (void)machine;
-    return machine_exception((const pos *)at, index, text);
+    return machine_exceptions((const pos *)at, texts, lens, cap);
 }
 
 static void op_free(void *machine)
@@ -77,7 +77,7 @@ static void op_free(void *machine)
 }
 
 static const doc_ops machine_ops = {op_start,    op_step,    op_allowed, op_accepting, op_keep, op_distance,
-                                    op_closing,  op_pointer, op_lexical, op_exception, op_free};
+                                    op_closing,  op_pointer, op_lexical, op_exceptions, op_free};
 
 /* ---- Alternatives --------------------------------------------------------------------------------- */
 

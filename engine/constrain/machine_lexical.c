@@ -4,58 +4,34 @@
 
 #include <string.h>
 
-/* The sorted keys of o that begin with the text. */
-static void keys_from(const objinfo *o, const text *prefix, uint32_t *lo, uint32_t *hi)
+/* What is still to be read of a word, if it begins with the text. */
+static void add_rest(const pos *at, const char *word, uint32_t len, const char **texts, uint32_t *lens, uint32_t cap,
+                     uint32_t *n)
 {
-    uint32_t len = text_len(prefix), a = 0, b = o->n_keys;
-    *lo = *hi = 0;
-    for (uint32_t k = a; k < b; k++)
-        if (text_prefixes(prefix, o->key[k]->text, o->key[k]->len)) {
-            *lo = k;
-            for (*hi = k + 1; *hi < b && o->key[*hi]->len >= len &&
-                              memcmp(o->key[*hi]->text, o->key[k]->text, len) == 0;)
-                ++*hi;
-            return;
-        }
+    if (!text_prefixes(at->text, word, len))
+        return;
+    uint32_t read = text_len(at->text);
+    if (*n < cap) {
+        texts[*n] = word + read;
+        lens[*n] = len - read;
+    }
+    ++*n;
 }
 
-static int is_exception(const pos *at, const seen *k)
-{
-    return (k->kind == 'k' || k->kind == 's') && text_prefixes(at->text, k->bytes, k->len);
-}
-
-/* Exceptions in order: declared keys of each item, then what was used; up to index `stop`. How many. */
-static uint32_t exceptions(const pos *at, uint32_t stop, const char **word, uint32_t *len)
+uint32_t machine_exceptions(const pos *at, const char **texts, uint32_t *lens, uint32_t cap)
 {
     uint32_t n = 0;
+    if (at->lex != LEX_KEY && !at->f->unique)
+        return 0;
     for (uint32_t i = 0; at->lex == LEX_KEY && i < at->f->n; i++) {
         const objinfo *o = at->f->items[i].alt;
-        uint32_t lo, hi;
-        keys_from(o, at->text, &lo, &hi);
-        if (stop - n < hi - lo) {
-            *word = o->key[lo + stop - n]->text;
-            *len = o->key[lo + stop - n]->len;
-            return stop;
-        }
-        n += hi - lo;
+        for (uint32_t k = 0; k < o->n_keys; k++)
+            add_rest(at, o->key[k]->text, o->key[k]->len, texts, lens, cap, &n);
     }
     for (const seen *k = at->f->seen; k; k = k->prev)
-        if (is_exception(at, k) && n++ == stop) {
-            *word = k->bytes;
-            *len = k->len;
-            return stop;
-        }
+        if (k->kind == 'k' || k->kind == 's')
+            add_rest(at, k->bytes, k->len, texts, lens, cap, &n);
     return n;
-}
-
-uint32_t machine_exception(const pos *at, uint32_t index, const char **out)
-{
-    uint32_t len = 0;
-    *out = "";
-    if (exceptions(at, index, out, &len) < index || len == 0)
-        return 0;
-    *out += text_len(at->text);
-    return len - text_len(at->text);
 }
 
 /* Add a language in a state; 0: there are too many. */
@@ -116,9 +92,6 @@ static int string_lexical(const pos *at, doc_lexical *out)
     if (out->n_langs == 0 || (at->lex == LEX_KEY && !declared_within(at, out)))
         return 0;
     out->uniform = out->n_langs == 1;
-    const char *word;
-    uint32_t len;
-    out->n_exceptions = differ ? exceptions(at, NONE, &word, &len) : 0;
     return 1;
 }
 

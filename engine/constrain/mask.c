@@ -7,14 +7,20 @@
 #include <string.h>
 
 #define MIN_TOKENS 24u /* below a node, to look for a string body there */
+#define MAX_EXCEPTIONS 512u
+
+/* Remainders of the string being read after which closing it leads elsewhere. */
+typedef struct except {
+    const char *texts[MAX_EXCEPTIONS];
+    uint32_t lens[MAX_EXCEPTIONS];
+    uint32_t n;
+} except;
 
 /* A node on the path to the one that is visited, and the position that its bytes lead to. */
 typedef struct mask_frame {
     const doc *at;
     uint64_t mark;    /* of the arena: what was made below the node goes when the node's subtree is left */
     uint32_t end;     /* node after the subtree */
-    int32_t set_known;
-    uint64_t set[4];  /* bytes that may follow */
 } mask_frame;
 
 /* What a walk is about: a trie, its name for cached entries (or -1), and the mask. */
@@ -71,23 +77,22 @@ static const doc *step_all(mask_walk *w, const doc *at, const uint8_t *bytes, ui
 }
 
 /* Whether a way to the quote is one of the exceptions. */
-static int is_exception(const mask_walk *w, const doc *at, const doc_lexical *lex, const uint8_t *way, uint32_t n)
+static int is_exception(const except *x, const uint8_t *way, uint32_t n)
 {
-    const char *text;
-    for (uint32_t i = 0; i < lex->n_exceptions; i++)
-        if (w->ops->exception(w->program, at, i, &text) == n - 1 && memcmp(text, way, n - 1) == 0)
+    for (uint32_t i = 0; i < x->n; i++)
+        if (x->lens[i] == n - 1 && memcmp(x->texts[i], way, n - 1) == 0)
             return 1;
     return 0;
 }
 
 /* The position behind the closing quote, where that is the same wherever the string is closed. NULL: no
  * way there is known that is no exception. */
-static const doc *behind_quote(mask_walk *w, const mask_entry *e, const doc *at, const doc_lexical *lex)
+static const doc *behind_quote(mask_walk *w, const mask_entry *e, const doc *at, const except *x)
 {
     for (uint64_t lengths = e->way_lengths; lengths != 0; lengths &= lengths - 1) {
         uint32_t len = (uint32_t)__builtin_ctzll(lengths);
         const uint8_t *way = e->ways + e->way_at[len];
-        if (!is_exception(w, at, lex, way, len))
+        if (!is_exception(x, way, len))
             return step_all(w, at, way, len);
     }
     return NULL;
@@ -95,18 +100,16 @@ static const doc *behind_quote(mask_walk *w, const mask_entry *e, const doc *at,
 
 /* Closing after an exception leads elsewhere: take back its tokens, and walk them. A remainder that needs
  * an escape is in no token without one, and those with escapes are walked anyway. */
-static int walk_exceptions(mask_walk *w, const walk_over *o, uint32_t node, const doc *at, const doc_lexical *lex)
+static int walk_exceptions(mask_walk *w, const walk_over *o, uint32_t node, const doc *at, const except *x)
 {
     static const uint8_t quote = '"';
-    const char *text;
-    for (uint32_t i = 0; i < lex->n_exceptions; i++) {
-        uint32_t len = w->ops->exception(w->program, at, i, &text), found = node;
-        if (len > 0)
-            found = trie_find(o->t, node, (const uint8_t *)text, len);
+    for (uint32_t i = 0; i < x->n; i++) {
+        const uint8_t *text = (const uint8_t *)x->texts[i];
+        uint32_t len = x->lens[i], found = len > 0 ? trie_find(o->t, node, text, len) : node;
         if ((len > 0 && found == 0) || (found = trie_find(o->t, found, &quote, 1)) == 0)
             continue;
         clear_tokens(o->mask, o->t->list + o->t->nodes[found].first, tokens_below(o->t, found));
-        const doc *next = step_all(w, at, (const uint8_t *)text, len);
+        const doc *next = step_all(w, at, text, len);
         next = next != NULL ? w->ops->step(w->program, w->arena, next, quote) : NULL;
         if (next == NULL) {
             if (doc_arena_failed(w->arena))
@@ -137,54 +140,56 @@ static int is_global(const body_places *places)
     return 1;
 }
 
-/* The tokens below a node in a string body. 1: done; 0: out of memory; -1: nothing is known, walk. */
-static int walk_body(mask_walk *w, const walk_over *o, uint32_t node, const doc *at, const doc_lexical *lex)
+static const mask_entry *find_entry(mask_walk *w, const walk_over *o, uint32_t node, const doc_lexical *lex,
+                                    mask_entry **own)
 {
     mask_key key;
-    mask_entry *own;
     make_key(w, lex, o->name, node, &key);
     int global = is_global(&key.places);
     if (!global && w->cache == NULL)
         w->cache = constraint_mask_cache(w->constraint, w->tokens);
     mask_cache *cache = global ? w->tokens->cache : w->cache;
-    const mask_entry *e = cache != NULL ? mask_cache_get(cache, &key, &own) : NULL;
+    return cache != NULL ? mask_cache_get(cache, &key, own) : NULL;
+}
+
+/* Tokens that close the string, by what follows the quote. As walk_body. */
+static int walk_fast(mask_walk *w, const walk_over *o, const mask_entry *e, const doc *at, const except *x)
+{
+    if (e->fast.nodes[e->fast.n].first == 0)
+        return 1;
+    const walk_over fast = {&e->fast, -1, o->mask, o->stack};
+    const doc *behind = behind_quote(w, e, at, x);
+    if (behind == NULL)
+        return doc_arena_failed(w->arena) ? 0 : -1;
+    set_own(&fast, 0);
+    return walk_trie(w, &fast, 0, behind);
+}
+
+/* The tokens below a node in a string body. 1: done; 0: out of memory; -1: nothing is known, walk. */
+static int walk_body(mask_walk *w, const walk_over *o, uint32_t node, const doc *at, doc_lexical *lex)
+{
+    except x;
+    mask_entry *own = NULL;
+    x.n = 0;
+    if (lex->kind == DOC_IN_STRING && lex->uniform) {
+        x.n = w->ops->exceptions(w->program, at, x.texts, x.lens, MAX_EXCEPTIONS);
+        if (x.n > MAX_EXCEPTIONS)
+            x.n = lex->uniform = 0;
+    }
+    const mask_entry *e = find_entry(w, o, node, lex, &own);
     if (e == NULL)
         return -1;
-    int result = 1;
-    const walk_over fast = {&e->fast, -1, o->mask, o->stack}, slow = {&e->slow, -1, o->mask, o->stack};
-    if (e->fast.nodes[e->fast.n].first > 0) {
-        const doc *behind = behind_quote(w, e, at, lex);
-        if (behind == NULL) {
-            result = doc_arena_failed(w->arena) ? 0 : -1;
-        } else {
-            set_inside(w, e, o->mask);
-            set_own(&fast, 0);
-            result = walk_trie(w, &fast, 0, behind);
-        }
-    } else {
+    int result = walk_fast(w, o, e, at, &x);
+    if (result == 1) {
         set_inside(w, e, o->mask);
+        const walk_over slow = {&e->slow, -1, o->mask, o->stack};
+        result = walk_exceptions(w, o, node, at, &x) && walk_trie(w, &slow, 0, at);
     }
-    if (result == 1 && key.uniform)
-        result = walk_exceptions(w, o, node, at, lex);
-    if (result == 1)
-        result = walk_trie(w, &slow, 0, at);
     mask_entry_free(own);
     return result;
 }
 
 /* ---- The walk ------------------------------------------------------------------------------------ */
-
-/* Only children may be left out by `allowed`: with one child it costs as much as it saves. */
-static int excluded(const mask_walk *w, mask_frame *f, const trie *t, uint32_t node, uint8_t byte)
-{
-    if (!f->set_known) {
-        if (trie_end(t, node) == f->end)
-            return 0;
-        w->ops->allowed(w->program, f->at, f->set);
-        f->set_known = 1;
-    }
-    return !(f->set[byte >> 6] >> (byte & 63) & 1);
-}
 
 /* Take all tokens below a node from a cached entry where the position is in a string body. */
 static int try_body(mask_walk *w, const walk_over *o, uint32_t node, const doc *at)
@@ -211,8 +216,7 @@ static int walk_trie(mask_walk *w, const walk_over *o, uint32_t root, const doc 
             depth--;
         mask_frame *f = &stack[depth];
         doc_arena_reset(w->arena, f->mark);
-        uint8_t byte = trie_byte(t, node);
-        const doc *next = excluded(w, f, t, node, byte) ? NULL : w->ops->step(w->program, w->arena, f->at, byte);
+        const doc *next = w->ops->step(w->program, w->arena, f->at, trie_byte(t, node));
         if (next == NULL) {
             if (doc_arena_failed(w->arena))
                 return 0;
