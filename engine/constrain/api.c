@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "constraint.h"
+#include "grammar.h"
 #include "ir.h"
 #include "json_read.h"
 #include "machine.h"
@@ -100,12 +101,12 @@ static engine_status compile_json(compilation *c)
 
 static engine_status compile_gbnf(compilation *c)
 {
-    return refuse_kind(c, "gbnf");
+    return grammar_new(c->p, ENGINE_CONSTRAINT_GBNF, c->source, c->len, &c->made->ops, &c->made->program);
 }
 
 static engine_status compile_lark(compilation *c)
 {
-    return refuse_kind(c, "lark");
+    return grammar_new(c->p, ENGINE_CONSTRAINT_LARK, c->source, c->len, &c->made->ops, &c->made->program);
 }
 
 static engine_status dispatch(compilation *c, int32_t kind)

@@ -307,6 +307,7 @@ static engine_status complete(engine_matcher *m, char *out, uint64_t cap, uint64
     json_scan scan = m->scan;
     doc_arena *arena = m->walk.arena, *other = m->spare;
     const doc *at = m->at;
+    uint64_t kept = 0;
     uint8_t byte;
     doc_arena_reset(arena, 0);
     *len = 0;
@@ -325,7 +326,7 @@ static engine_status complete(engine_matcher *m, char *out, uint64_t cap, uint64
         if (*len < cap)
             out[*len] = (char)byte;
         ++*len;
-        if (doc_arena_used(arena) > 1u << 20) {
+        if (doc_arena_used(arena) > 4 * kept + (1u << 20)) {
             doc_arena_reset(other, 0);
             at = m->ops->keep(m->program, other, at);
             if (at == NULL)
@@ -333,6 +334,7 @@ static engine_status complete(engine_matcher *m, char *out, uint64_t cap, uint64
             doc_arena *swap = arena;
             arena = other;
             other = swap;
+            kept = doc_arena_used(arena);
         }
     }
     if (!m->ops->accepting(m->program, at))

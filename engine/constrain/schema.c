@@ -500,8 +500,7 @@ static int check_unique(schema *s, const ir_program *program) {
         for (uint32_t j = 0; j < program->nodes[i].n_arrays; j++)
             if (program->nodes[i].arrays[j].unique && !ir_unique_holdable(program, &program->nodes[i].arrays[j]))
                 return schema_refuse(s, ENGINE_EUNSUPPORTED, s->unique_at[i], "uniqueItems",
-                                     "held for items that are scalars, or open objects or arrays, without contains or a "
-                                     "minimum above 1");
+                                     "held for items that are scalars only");
     return 1;
 }
 
