@@ -1,21 +1,32 @@
-"""Generation: sample, decode bytes to text that never splits a character, watch for stop strings."""
+"""Generation: evaluate, sample under a mask, and end so that what was begun is whole.
+
+A guide (``engine.guide``) says what may come, what must, and which text it is; this module knows
+budgets, context, deadline and log-probabilities.
+"""
 
 from __future__ import annotations
 
-import codecs
 import math
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from engine import arguments, native
-from engine.errors import UsageError
+from engine.errors import ConstraintError, UsageError
+from engine.guide import CallEnding, Guide, Part, Plain, Taken
+from engine.stops import StopStrings, TextStream
 
 if TYPE_CHECKING:
+    from engine.constrain import Constraint, Matcher
     from engine.session import Session
 
-Finish = Literal["stop", "stop-string", "length", "context"]
+    Constraining = Constraint | Matcher | Guide
+
+__all__ = ["Finish", "Piece", "Sampling", "StopStrings", "TextStream", "generate"]
+
+Finish = Literal["stop", "stop-string", "length", "context", "deadline"]
 _PENALTIES = ("repeat_penalty", "frequency_penalty", "presence_penalty")
 
 
@@ -50,10 +61,17 @@ class Piece:
 
     ``text`` holds whole characters only and may be empty: bytes of an unfinished character, and what
     may be the start of a stop string, wait for later pieces. ``finish`` is set on the last piece:
-    "stop" (``token`` is an end token, which has no text), "stop-string" (nothing of it was or will be
-    in any text), "length" (``max_tokens``), or "context" (the sequence is full). ``token`` is None
-    only where ``max_tokens`` is 0. ``logprob`` and ``top`` (id, value; best first) are natural
-    log-probabilities of the raw logits, before temperature and penalties.
+    "stop" (``token`` is an end token, which has no text, or the one that completed the document),
+    "stop-string" (nothing of it was or will be in any text), "length" (``max_tokens``), "context" (the
+    sequence is full), or "deadline". ``token`` is None only where ``max_tokens`` is 0 or the deadline
+    had passed before. ``logprob`` and ``top`` (id, value; best first) are natural log-probabilities of
+    the raw logits, before temperature, penalties and masks.
+
+    Under a constraint, the last piece also says whether the document was ``truncated``, that is, ended
+    by a ``finish`` other than the model's own (then the ``reason``), and which values the model did not
+    write to their end: ``filled``, JSON pointers. Its text then includes the shortest legal completion.
+    ``reasoning`` is text of a thinking prelude, ``calls`` parts of tool calls, ``endings`` how those
+    ended; only a guide of the server's gives any.
     """
 
     token: int | None
@@ -61,56 +79,12 @@ class Piece:
     finish: Finish | None = None
     logprob: float | None = None
     top: tuple[tuple[int, float], ...] = ()
-
-
-class StopStrings:
-    """Passes text on, but never a part of a stop string."""
-
-    def __init__(self, stops: Sequence[str]) -> None:
-        self._stops = arguments.strings(stops, "stop")
-        if not all(self._stops):
-            raise UsageError("a stop string must not be empty")
-        self._held = ""
-
-    def feed(self, text: str) -> tuple[str, bool]:
-        """Take text; returns what may be shown, and whether a stop string has been completed."""
-        buffer = self._held + text
-        starts = [at for stop in self._stops if (at := buffer.find(stop)) >= 0]
-        if starts:
-            self._held = ""
-            return buffer[: min(starts)], True
-        keep = max((_overlap(buffer, stop) for stop in self._stops), default=0)
-        cut = len(buffer) - keep
-        self._held = buffer[cut:]
-        return buffer[:cut], False
-
-    def flush(self) -> str:
-        """What was held back, now that nothing can complete it."""
-        held, self._held = self._held, ""
-        return held
-
-
-def _overlap(text: str, stop: str) -> int:
-    """Length of the longest end of ``text`` that is a proper beginning of ``stop``."""
-    longest = min(len(text), len(stop) - 1)
-    return next((n for n in range(longest, 0, -1) if text.endswith(stop[:n])), 0)
-
-
-class TextStream:
-    """Bytes of tokens in, text out: whole characters, nothing of a stop string."""
-
-    def __init__(self, stop: Sequence[str] = ()) -> None:
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._stops = StopStrings(stop)
-
-    def feed(self, data: bytes) -> tuple[str, bool]:
-        """Take a token's bytes; returns text and whether a stop string has been completed."""
-        return self._stops.feed(self._decoder.decode(data))
-
-    def finish(self) -> tuple[str, bool]:
-        """The rest: an unfinished character becomes U+FFFD, held text is released."""
-        text, stopped = self._stops.feed(self._decoder.decode(b"", final=True))
-        return text + self._stops.flush(), stopped
+    truncated: bool = False
+    reason: Finish | None = None
+    filled: tuple[str, ...] = ()
+    reasoning: str = ""
+    calls: tuple[Part, ...] = ()
+    endings: tuple[CallEnding, ...] = ()
 
 
 def generate(
@@ -122,6 +96,8 @@ def generate(
     stop: Sequence[str],
     logprobs: int | None,
     seq: int,
+    constraint: Constraining | None = None,
+    deadline: float | None = None,
 ) -> Iterator[Piece]:
     """See ``Session.generate``. Arguments are checked at once, work starts with the first piece."""
     ids = arguments.listed(ids, "ids")
@@ -131,70 +107,155 @@ def generate(
         raise UsageError(f"max_tokens must not be negative: {max_tokens}")
     if logprobs is not None and arguments.integer(logprobs, "logprobs") < 0:
         raise UsageError(f"logprobs must not be negative: {logprobs}")
+    if deadline is not None and not isinstance(deadline, Real):
+        raise UsageError(f"deadline must be an instant of time.monotonic(), not {arguments.kind(deadline)}")
     if len(ids) == 0:
         raise UsageError("there is nothing to continue: the prompt is empty")
-    run = _Run(session, sampling, max_tokens, logprobs, seq, TextStream(stop))
-    return run.pieces(ids)
+    guide = _guide(session.model.vocab, constraint, stop)
+    return _Run(session, sampling, max_tokens, logprobs, seq, guide, deadline, ids.copy()).pieces(ids)
+
+
+def _guide(vocab: native.Vocab, constraint: Constraining | None, stop: Sequence[str]) -> Guide:
+    if constraint is None:
+        return Plain(vocab, stop)
+    from engine.constrain import Constraint, Matcher
+
+    if isinstance(constraint, Constraint | Matcher):
+        from engine.script import document
+
+        return document(vocab, constraint, stop)
+    if not callable(getattr(constraint, "forced", None)):
+        raise UsageError(f"constraint must be a Constraint or a Matcher, not {arguments.kind(constraint)}")
+    if stop:
+        raise UsageError("a guide has its own stop strings: give them where it is made")
+    return constraint
 
 
 @dataclass
 class _Run:
-    """The state of one generation."""
+    """The state of one generation. ``history`` is what penalties look at."""
 
     session: Session
     sampling: Sampling
     max_tokens: int | None
     logprobs: int | None
     seq: int
-    stream: TextStream
+    guide: Guide
+    deadline: float | None
+    history: list[int]
+    count: int = 0
+    position: int = 0  # positions that the sequence holds once the newest token is evaluated
 
     def pieces(self, ids: list[int]) -> Iterator[Piece]:
-        """Yield pieces; the evaluation of a token waits until the next piece is asked for."""
+        """Yield pieces; the evaluation of a token waits until it is needed for the next piece."""
         if self.max_tokens == 0:
             self.session.eval(ids, seq=self.seq, want="none")
-            yield Piece(None, "", "length")
+            yield self._last(None, self.guide.cut(), "length")
             return
-        history, pending, count = ids.copy(), ids, 0
+        if self._late():
+            yield self._last(None, self.guide.cut(), "deadline")
+            return
+        self.position = self.session.length(self.seq) + len(ids)
+        waiting = ids  # tokens to evaluate before the next choice
         while True:
-            logits = self.session.eval(pending, seq=self.seq)[0]
-            past = history if self.sampling.penalised else ()
-            token = native.sample(logits, self.sampling, past, count)
-            count += 1
-            history.append(token)
-            piece = self._piece(token, count, logits)
-            yield piece
-            if piece.finish is not None:
-                return
-            pending = [token]
+            forced = self._within_budget(self.guide.forced())
+            rows: list[native.Floats] = []
+            if forced and self.logprobs is not None:
+                rows, waiting = self._rows(waiting, forced), []
+            chosen: list[tuple[int, native.Floats | None]] = (
+                [(token, rows[index] if rows else None) for index, token in enumerate(forced)]
+                if forced
+                else [self._choose(waiting)]
+            )
+            for token, row in chosen:
+                piece = self._piece(token, row)
+                yield piece
+                if piece.finish is not None:
+                    return
+            waiting = [*waiting, *forced] if forced and not rows else [chosen[-1][0]]
 
-    def _piece(self, token: int, count: int, logits: native.Floats) -> Piece:
-        logprob, top = self._logprobs(token, logits)
-        text, finish = self._text(token, count)
-        return Piece(token, text, finish, logprob, top)
+    def _within_budget(self, forced: list[int]) -> list[int]:
+        return forced if self.max_tokens is None else forced[: self.max_tokens - self.count]
 
-    def _text(self, token: int, count: int) -> tuple[str, Finish | None]:
-        vocab = self.session.model.vocab
-        if vocab.is_end(token):
-            text, stopped = self.stream.finish()
-            return text, "stop-string" if stopped else "stop"
-        text, stopped = self.stream.feed(vocab.token_bytes(token))
-        if stopped:
-            return text, "stop-string"
-        finish: Finish
-        if self.max_tokens is not None and count >= self.max_tokens:
-            finish = "length"
-        elif self.session.length(self.seq) >= self.session.context_tokens:
-            finish = "context"
-        else:
-            return text, None
-        rest, stopped = self.stream.finish()
-        return text + rest, "stop-string" if stopped else finish
+    def _rows(self, waiting: list[int], forced: list[int]) -> list[native.Floats]:
+        """The logits in front of each forced token; all but the last are then evaluated."""
+        room = self.session.context_tokens - self.session.length(self.seq) - len(waiting)
+        rows = list(self.session.eval(waiting, seq=self.seq))
+        inner = forced[:-1][:room]
+        return rows + (list(self.session.eval(inner, seq=self.seq, want="all")) if inner else [])
+
+    def _choose(self, waiting: list[int]) -> tuple[int, native.Floats]:
+        """Evaluate what waits, and sample among what is allowed."""
+        logits = self.session.eval(waiting, seq=self.seq)[0]
+        past = self.history if self.sampling.penalised else ()
+        mask = self.guide.mask()
+        if mask is not None and not mask.any():
+            raise ConstraintError("dead end: no token of this vocabulary continues or ends the document")
+        return native.sample(logits, self.sampling, past, self.count, mask), logits
+
+    def _piece(self, token: int, row: native.Floats | None) -> Piece:
+        """Take a token; ``row`` are the logits that it was chosen from, where they are known."""
+        self.count += 1
+        self.position += 1
+        self.history.append(token)
+        taken = self.guide.take(token)
+        finish: Finish | None = taken.finish or self._limit()
+        logprob, top = self._logprobs(token, row)
+        if finish is None:
+            return _compose(token, taken.parts, logprob=logprob, top=top)
+        return self._last(token, taken, finish, logprob, top)
+
+    def _last(
+        self,
+        token: int | None,
+        taken: Taken,
+        finish: Finish,
+        logprob: float | None = None,
+        top: tuple[tuple[int, float], ...] = (),
+    ) -> Piece:
+        parts = taken.parts
+        if taken.finish is None and token is not None:
+            rest = self.guide.cut()
+            parts, finish = parts + rest.parts, rest.finish or finish
+        ending = self.guide.ending
+        if ending is None:
+            return _compose(token, parts, finish=finish, logprob=logprob, top=top)
+        return _compose(
+            token,
+            parts,
+            finish=finish,
+            logprob=logprob,
+            top=top,
+            truncated=ending.truncated,
+            reason=finish if ending.truncated else None,
+            filled=ending.filled,
+            endings=ending.calls,
+        )
+
+    def _limit(self) -> Finish | None:
+        """Why no further token can come."""
+        if self.max_tokens is not None and self.count >= self.max_tokens:
+            return "length"
+        if self.position > self.session.context_tokens:
+            return "context"
+        return "deadline" if self._late() else None
+
+    def _late(self) -> bool:
+        return self.deadline is not None and time.monotonic() >= self.deadline
 
     def _logprobs(
-        self, token: int, logits: native.Floats
+        self, token: int, logits: native.Floats | None
     ) -> tuple[float | None, tuple[tuple[int, float], ...]]:
-        if self.logprobs is None:
+        if self.logprobs is None or logits is None:
             return None, ()
         values = native.log_softmax(logits)
         best = native.top(values, self.logprobs) if self.logprobs else []
         return float(values[token]), tuple((index, float(values[index])) for index in best)
+
+
+def _compose(token: int | None, parts: Sequence[Part], **more: Any) -> Piece:
+    """A piece out of the parts of its text."""
+    text = "".join(part.text for part in parts if part.channel == "content")
+    reasoning = "".join(part.text for part in parts if part.channel == "reasoning")
+    calls = tuple(part for part in parts if part.channel in ("name", "arguments"))
+    return Piece(token, text, reasoning=reasoning, calls=calls, **more)

@@ -14,6 +14,7 @@ from engine.generate import Piece, Sampling, generate
 from engine.native import Entry, Floats
 
 if TYPE_CHECKING:
+    from engine.generate import Constraining
     from engine.model import Model
 
 __all__ = ["Entry", "Session"]
@@ -142,14 +143,28 @@ class Session:
         stop: Sequence[str] = (),
         logprobs: int | None = None,
         seq: int = 0,
+        constraint: Constraining | None = None,
+        deadline: float | None = None,
     ) -> Iterator[Piece]:
         """Append ``ids`` to a sequence, then yield one Piece for each generated token.
 
         Work is done only while a piece is asked for. The last piece, and it alone, has ``finish``
         set; see ``Piece``. ``logprobs`` adds each token's log-probability and that many best ones.
+
+        ``constraint`` (of ``engine.constrain``; a matcher may stand inside a document that the prompt
+        began) keeps the text to a document and ends it legally wherever it is cut: docs/constraints.md.
+        ``deadline``, an instant of ``time.monotonic()``, ends a generation like a budget.
         """
         return generate(
-            self, ids, sampling=sampling, max_tokens=max_tokens, stop=stop, logprobs=logprobs, seq=seq
+            self,
+            ids,
+            sampling=sampling,
+            max_tokens=max_tokens,
+            stop=stop,
+            logprobs=logprobs,
+            seq=seq,
+            constraint=constraint,
+            deadline=deadline,
         )
 
 

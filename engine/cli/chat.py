@@ -12,7 +12,9 @@ import click
 from engine.cli.console import CONSOLE, escape
 from engine.cli.options import (
     Choosing,
+    Constraining,
     Loading,
+    constraint_options,
     json_option,
     loading_options,
     prompt_options,
@@ -23,6 +25,7 @@ from engine.errors import ContextOverflow, UsageError
 
 if TYPE_CHECKING:
     from engine.cli.generation import Result
+    from engine.constrain import Constraint
     from engine.model import Model
     from engine.session import Session
     from engine.template import Template
@@ -34,6 +37,7 @@ HELP = "/exit ends, /clear forgets the conversation, Ctrl-C stops an answer"
 @loading_options
 @prompt_options
 @sampling_options
+@constraint_options
 @click.option("--system", help="Text of the system message.")
 @click.option("--template", "template_name", help="One of the model's named templates.")
 @json_option
@@ -47,13 +51,15 @@ def chat(
 ) -> None:
     """Talk to a model. With -p or -f: one question, one answer. /exit ends a conversation."""
     loading, choosing = Loading.take(rest), Choosing.take(rest)
+    constraint = Constraining.take(rest)
     question = None if prompt is None and file is None else read_prompt(prompt, file)
     if as_json and question is None:
         raise UsageError("--json needs the question with -p or -f")
     from engine.cli.generation import generation_document
 
     with loading.open() as model, loading.session(model) as session:
-        talk = Conversation(model, session, model.template(template_name), choosing, system)
+        template = model.template(template_name)
+        talk = Conversation(model, session, template, choosing, system, constraint)
         if question is None:
             talk.interactive()
             return
@@ -74,6 +80,7 @@ class Conversation:
     template: Template
     choosing: Choosing
     system: str | None
+    constraint: Constraint | None = None
     messages: list[dict[str, str]] = field(default_factory=list)
     held: list[int] = field(default_factory=list)
 
@@ -87,7 +94,12 @@ class Conversation:
         ids = self.model.tokenize(rendered.text, special=True, literal=rendered.literal)
         kept = self._reuse(ids)
         result = collect(
-            self.session, ids, self.choosing, show=CONSOLE.text if show else None, evaluated=kept
+            self.session,
+            ids,
+            self.choosing,
+            show=CONSOLE.text if show else None,
+            evaluated=kept,
+            constraint=self.constraint,
         )
         self.held = [*ids, *result.tokens][: self.session.length()]
         if show:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.cli.interrupt import Interruptible
 from engine.cli.options import Choosing
 from engine.generate import Piece
 from engine.model import Model
 from engine.session import Session
-from engine.text import plural
+from engine.text import plural, printable
+
+if TYPE_CHECKING:
+    from engine.constrain import Constraint
 
 
 @dataclass
@@ -20,6 +23,7 @@ class Result:
 
     prompt: list[int]
     pieces: list[Piece] = field(default_factory=list)
+    constrained: bool = False
 
     @property
     def text(self) -> str:
@@ -42,7 +46,10 @@ class Result:
             "context": "the context (-c) is full",
         }
         counts = f"{plural(len(self.prompt), 'prompt token')}, {len(self.tokens)} generated"
-        return f"{counts}; {ends.get(self.finish or '', 'interrupted')}"
+        filled = self.pieces[-1].filled if self.pieces else ()
+        places = ", ".join(printable(pointer) or "the whole" for pointer in filled)
+        closer = f"; not the model's to their end: {places}" if filled else ""
+        return f"{counts}; {ends.get(self.finish or '', 'interrupted')}{closer}"
 
 
 def collect(
@@ -53,15 +60,17 @@ def collect(
     logprobs: int | None = None,
     show: Callable[[str], None] | None = None,
     evaluated: int = 0,
+    constraint: Constraint | None = None,
 ) -> Result:
     """Generate to the end; ``show`` gets each text. ``evaluated`` ids are in the session already."""
-    result = Result(list(ids))
+    result = Result(list(ids), constrained=constraint is not None)
     pieces = session.generate(
         ids[evaluated:],
         sampling=choosing.sampling(),
         max_tokens=choosing.max_tokens,
         stop=choosing.stop,
         logprobs=logprobs,
+        constraint=constraint,
     )
     with Interruptible(session):
         for piece in pieces:
@@ -84,6 +93,9 @@ def generation_document(model: Model, result: Result) -> dict[str, Any]:
         "prompt_ids": result.prompt,
         "ids": result.tokens,
     }
+    if result.constrained:
+        last = result.pieces[-1]
+        document |= {"truncated": last.truncated, "reason": last.reason, "filled": list(last.filled)}
     if any(piece.logprob is not None for piece in result.pieces):
         document["logprobs_nats"] = [
             {"id": piece.token, "logprob_nats": piece.logprob, "top": [list(pair) for pair in piece.top]}

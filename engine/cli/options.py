@@ -16,6 +16,7 @@ from engine.errors import UsageError
 from engine.text import printable
 
 if TYPE_CHECKING:
+    from engine.constrain import Constraint, Kind
     from engine.envelope import Policy
     from engine.generate import Sampling
     from engine.model import Model
@@ -25,6 +26,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 ACTIVATIONS = ("wide", "int8", "f32")
 KV_TYPES = ("f16", "f32", "q8")
 PROMPT_BYTES = 256 << 20
+CONSTRAINT_BYTES = 8 << 20
 INT_MAX = 2**31 - 1
 
 
@@ -121,6 +123,34 @@ sampling_options = _together(
     click.option("--seed", type=click.IntRange(0, 2**64 - 1), default=0, show_default=True),
     click.option("--stop", multiple=True, metavar="TEXT", help="End before this text. Repeatable."),
 )  # fmt: skip
+constraint_options = _together(
+    click.option("--json-object", is_flag=True, help="The text is a JSON object."),
+    click.option(
+        "--json-schema",
+        type=click.Path(path_type=Path, allow_dash=True),
+        help="A file with the JSON Schema that the text keeps to; - is standard input.",
+    ),
+    click.option("--regex", metavar="PATTERN", help="The whole text matches this pattern."),
+    click.option(
+        "--grammar",
+        type=click.Path(path_type=Path, allow_dash=True),
+        help="A file with the text's grammar: GBNF (it has ::=) or Lark.",
+    ),
+    click.option(
+        "--order",
+        type=click.Choice(["declared", "any"]),
+        default="declared",
+        show_default=True,
+        help="Members of JSON objects.",
+    ),
+    click.option(
+        "--whitespace",
+        type=click.Choice(["compact", "free"]),
+        default="compact",
+        show_default=True,
+        help="Between the tokens of JSON.",
+    ),
+)
 loading_options = _together(
     model_option, config_options, speed_options, gate_options, mmap_option, log_format_option
 )
@@ -211,31 +241,77 @@ class Choosing:
         )
 
 
+@dataclass(frozen=True)
+class Constraining:
+    """The options of ``constraint_options``, compiled before any model is opened."""
+
+    json_object: bool
+    json_schema: Path | None
+    regex: str | None
+    grammar: Path | None
+    order: str
+    whitespace: str
+
+    @classmethod
+    def take(cls, values: dict[str, Any]) -> Constraint | None:
+        """The constraint that the command line asks for."""
+        return cls(**{name: values.pop(name) for name in cls.__dataclass_fields__})._compiled()
+
+    def _compiled(self) -> Constraint | None:
+        names = ("json_object", "json_schema", "regex", "grammar")
+        given = [name for name in names if getattr(self, name) not in (None, False)]
+        if not given:
+            return None
+        if len(given) > 1:
+            raise UsageError("give one of --json-object, --json-schema, --regex and --grammar")
+        from engine import constrain
+
+        order: Any = self.order
+        whitespace: Any = self.whitespace
+        kind, source = self._source(given[0])
+        return constrain.compile(kind, source, constrain.Options(order, whitespace))
+
+    def _source(self, name: str) -> tuple[Kind, str]:
+        if name == "json_object":
+            return "json", "object"
+        if name == "regex":
+            return "regex", _unicode(str(self.regex), "--regex")
+        if name == "json_schema":
+            return "json_schema", _read(Path(str(self.json_schema)), CONSTRAINT_BYTES)
+        text = _read(Path(str(self.grammar)), CONSTRAINT_BYTES)
+        return ("gbnf" if "::=" in text else "lark"), text
+
+
 def read_prompt(prompt: str | None, file: Path | None) -> str:
     """The text of -p or -f, of which exactly one must be given."""
     if (prompt is None) == (file is None):
         raise UsageError("give the text with -p TEXT or with -f FILE, and not with both")
     if prompt is not None:
-        return _unicode(prompt)
+        return _unicode(prompt, "-p")
     if file is None:
         raise UsageError("give the text with -p TEXT or with -f FILE")
+    return _read(file, PROMPT_BYTES)
+
+
+def _read(file: Path, limit: int) -> str:
+    """The text of a UTF-8 file, or of standard input; at most ``limit`` bytes."""
     if str(file) == "-":
-        data = sys.stdin.buffer.read(PROMPT_BYTES + 1)
+        data = sys.stdin.buffer.read(limit + 1)
     else:
         with file.open("rb") as stream:
-            data = stream.read(PROMPT_BYTES + 1)
-    if len(data) > PROMPT_BYTES:
-        raise UsageError(f"{printable(file)} is longer than {PROMPT_BYTES} bytes")
+            data = stream.read(limit + 1)
+    if len(data) > limit:
+        raise UsageError(f"{printable(file)} is longer than {limit} bytes")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise UsageError(f"{printable(file)} is not UTF-8 at byte {error.start}") from None
 
 
-def _unicode(text: str) -> str:
+def _unicode(text: str, option: str) -> str:
     """An argument that the shell passed; bytes that are no UTF-8 arrive as surrogates."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise UsageError(f"the text given with -p is not UTF-8 at character {error.start}") from None
+        raise UsageError(f"the text given with {option} is not UTF-8 at character {error.start}") from None
     return text

@@ -10,7 +10,9 @@ import click
 from engine.cli.console import CONSOLE
 from engine.cli.options import (
     Choosing,
+    Constraining,
     Loading,
+    constraint_options,
     json_option,
     loading_options,
     prompt_options,
@@ -24,6 +26,7 @@ from engine.errors import UsageError
 @loading_options
 @prompt_options
 @sampling_options
+@constraint_options
 @click.option("--no-special", is_flag=True, help="Text of control tokens in the prompt stays text.")
 @click.option("--logprobs", type=click.IntRange(0, 100), help="With --json: log-probabilities.")
 @json_option
@@ -32,6 +35,7 @@ def run(
 ) -> None:
     """Continue a raw prompt: no chat template; BOS follows the model's metadata."""
     loading, choosing = Loading.take(rest), Choosing.take(rest)
+    constraint = Constraining.take(rest)
     if logprobs is not None and not as_json:
         raise UsageError("--logprobs has no effect without --json")
     text = read_prompt(prompt, file)
@@ -40,7 +44,8 @@ def run(
     with loading.open() as model, loading.session(model) as session:
         ids = model.tokenize(text, special=not no_special, bos=True)
         shown = None if as_json else CONSOLE.text
-        result = collect(session, ids, choosing, logprobs=logprobs if as_json else None, show=shown)
+        wanted = logprobs if as_json else None
+        result = collect(session, ids, choosing, logprobs=wanted, show=shown, constraint=constraint)
         if as_json:
             CONSOLE.document("run/1", **generation_document(model, result))
         else:

@@ -169,6 +169,11 @@ class Matcher:
         self._array: Words = np.zeros(self._words, np.uint32)
         self._mask_pointer = ffi.from_buffer("uint32_t[]", self._array, require_writable=True)
 
+    @property
+    def kind(self) -> Kind:
+        """What the constraint was compiled from."""
+        return self._constraint.kind
+
     def reset(self) -> None:
         """Go back to the start of a document."""
         lib.engine_matcher_reset(self._pointer)

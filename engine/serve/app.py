@@ -54,7 +54,7 @@ class Service:
         body = await self._reader.read_object(request)
         parsed = chat_request(body)
         head = self._head("chatcmpl", parsed)
-        return await self._answer(parsed, self._backend.prepare_chat, lambda plan: ChatShape(head))
+        return await self._answer(parsed, self._backend.prepare_chat, lambda plan: _chat_shape(head, plan))
 
     async def completions(self, request: Request) -> Response:
         """POST /v1/completions."""
@@ -120,6 +120,13 @@ class Service:
 
     def _work(self, plan: Plan) -> Callable[[Job], None]:
         return lambda job: self._backend.run(plan, job)
+
+
+def _chat_shape(head: Head, plan: Plan) -> ChatShape:
+    steering = plan.steering
+    if steering is None:
+        return ChatShape(head)
+    return ChatShape(head, tools=steering.tools, short_ids=steering.short_ids)
 
 
 def build_app(service: Service) -> ASGIApp:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 from typing import Any
 
-from engine.serve.events import Finished, Scored, Text, token_label
+from engine.serve.events import Calls, Finished, Scored, Text, token_label
 from engine.serve.shape import Head, Usage
 
 KIND = "text_completion"
@@ -16,7 +16,7 @@ class _Choice:
 
     def __init__(self) -> None:
         self.text: list[str] = []
-        self.reason = ""
+        self.finished: Finished | None = None
         self.logprobs: dict[str, list[Any]] = _no_logprobs()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._offset = 0
@@ -57,8 +57,12 @@ class CompletionShape:
     def finished(self, event: Finished) -> dict[str, Any]:
         """Empty text with the reason."""
         self.usage.add(event)
-        self._choices[event.index].reason = event.reason
-        return self._chunk(event.index, "", _no_logprobs(), event.reason) | self._head.extension()
+        self._choices[event.index].finished = event
+        return self._chunk(event.index, "", _no_logprobs(), event) | self._head.extension()
+
+    def calls(self, event: Calls) -> list[dict[str, Any]]:
+        """A raw prompt has no tools."""
+        return []
 
     def closing(self) -> list[dict[str, Any]]:
         """The usage, where it was asked for."""
@@ -69,22 +73,23 @@ class CompletionShape:
     def whole(self) -> dict[str, Any]:
         """A ``text_completion``."""
         choices = [
-            self._choice(index, "".join(choice.text), choice.logprobs, choice.reason)
+            self._choice(index, "".join(choice.text), choice.logprobs, choice.finished)
             for index, choice in enumerate(self._choices)
         ]
         return self._head.document(KIND, choices, usage=self.usage.document(), **self._head.extension())
 
     def _choice(
-        self, index: int, text: str, logprobs: dict[str, list[Any]], reason: str | None
+        self, index: int, text: str, logprobs: dict[str, list[Any]], end: Finished | None
     ) -> dict[str, Any]:
         wanted = None if self._head.options.logprobs is None else logprobs
-        return {"index": index, "text": text, "logprobs": wanted, "finish_reason": reason}
+        reason, more = (None, {}) if end is None else (end.reason, end.extension)
+        return {"index": index, "text": text, "logprobs": wanted, "finish_reason": reason, **more}
 
     def _chunk(
-        self, index: int, text: str, fresh: dict[str, list[Any]], reason: str | None
+        self, index: int, text: str, fresh: dict[str, list[Any]], end: Finished | None
     ) -> dict[str, Any]:
         more = {"usage": None} if self._head.options.include_usage else {}
-        return self._head.document(KIND, [self._choice(index, text, fresh, reason)], **more)
+        return self._head.document(KIND, [self._choice(index, text, fresh, end)], **more)
 
 
 def _no_logprobs() -> dict[str, list[Any]]:

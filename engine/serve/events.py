@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
+
+from engine.guide import CallEnding, Part
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +45,62 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
+class Calls:
+    """Reasoning, and parts of tool calls, in the order in which they came."""
+
+    index: int
+    reasoning: str
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a constrained answer ended: whether where the model ended it, if not why, and what it did
+    not write. ``calls`` has an entry for each tool call."""
+
+    truncated: bool
+    reason: str | None
+    filled: tuple[str, ...]
+    calls: tuple[CallEnding, ...] = ()
+
+    def document(self) -> dict[str, Any]:
+        """The member ``gaugeblock`` of a choice."""
+        made: dict[str, Any] = {
+            "truncated": self.truncated,
+            "reason": self.reason,
+            "filled": list(self.filled),
+        }
+        if self.calls:
+            made["tool_calls"] = [
+                {
+                    "index": index,
+                    "truncated": call.truncated,
+                    "reason": self.reason if call.truncated else None,
+                    "filled": list(call.filled),
+                    "name_filled": call.name_filled,
+                }
+                for index, call in enumerate(self.calls)
+            ]
+        return made
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
-    """End of choice ``index``: ``reason`` is "stop" or "length". Counts are tokens, exact."""
+    """End of choice ``index``: ``reason`` is "stop", "tool_calls" or "length". Counts are tokens, exact.
+
+    ``outcome`` is None where nothing constrained the answer.
+    """
 
     index: int
     reason: str
     prompt_tokens: int
     completion_tokens: int
+    outcome: Outcome | None = None
+
+    @property
+    def extension(self) -> dict[str, Any]:
+        """What a choice has beyond the OpenAI API."""
+        return {} if self.outcome is None else {"gaugeblock": self.outcome.document()}
 
 
 def token_label(token: bytes) -> str:

@@ -190,6 +190,20 @@ IMPLEMENTED: tuple[Field, ...] = (
     Field(
         "top_logprobs", (CHAT,), "integer, 0 to 20", "0; needs `logprobs: true`", integer(0, MAX_TOP_LOGPROBS)
     ),
+    Field("timeout", BOTH, "seconds, 0 to 86400", "off; ends the answer like a budget", number(0, 86_400)),
+    Field("response_format", BOTH, "`text`, `json_object`, `json_schema`", "see Constraints", raw),
+    Field("structured_outputs", BOTH, "object", "the same as vLLM writes it; see Constraints", raw),
+    Field("guided_json", BOTH, "schema, or its text", "the same as older vLLM writes it", raw),
+    Field("guided_regex", BOTH, "string", "a pattern that the whole text matches", raw),
+    Field("guided_choice", BOTH, "list of strings", "the text is one of them", raw),
+    Field("guided_grammar", BOTH, "string", "a grammar in GBNF (with `::=`) or Lark", raw),
+    Field("grammar", BOTH, "string", "the same as llama.cpp writes it", raw),
+    Field("constraint_options", BOTH, "object", "`order`, `whitespace`, `formats`; see Constraints", raw),
+    Field("tools", (CHAT,), "list of function tools", "see Tool calls", raw),
+    Field("tool_choice", (CHAT,), "string or object", "`auto` with tools, else `none`; see Tool calls", raw),
+    Field("parallel_tool_calls", (CHAT,), "boolean", "true where the model's protocol has several", boolean),
+    Field("thinking_budget", (CHAT,), "integer ≥ 0", "half the budget; see Reasoning", integer(0, _COUNT)),
+    Field("chat_template_kwargs", (CHAT,), "object", "further variables for the template", mapping),
 )
 
 IGNORED: tuple[Field, ...] = (
@@ -200,7 +214,6 @@ IGNORED: tuple[Field, ...] = (
     Field("service_tier", (CHAT,), "string", "there is one tier", text),
     Field("prompt_cache_key", (CHAT,), "string", "a hint", text),
     Field("prompt_cache_retention", (CHAT,), "string", "a hint", text),
-    Field("parallel_tool_calls", (CHAT,), "boolean", "there are no tools", boolean),
 )
 
 NEUTRAL: tuple[Field, ...] = (
@@ -208,11 +221,8 @@ NEUTRAL: tuple[Field, ...] = (
     Field("best_of", (COMPLETIONS,), "`1`", "one answer a prompt", one_of(1)),
     Field("logit_bias", BOTH, "`{}`", "no bias", one_of({})),
     Field("suffix", (COMPLETIONS,), '`""`', "no insertion", one_of("")),
-    Field("tools", (CHAT,), "`[]`", "no tool calls", one_of([])),
-    Field("tool_choice", (CHAT,), '`"none"` or `"auto"`', "no tool calls", one_of("none", "auto")),
     Field("functions", (CHAT,), "`[]`", "no function calls", one_of([])),
     Field("function_call", (CHAT,), '`"none"` or `"auto"`', "no function calls", one_of("none", "auto")),
-    Field("response_format", (CHAT,), '`{"type": "text"}`', "plain text", one_of({"type": "text"})),
     Field("modalities", (CHAT,), '`["text"]`', "text only", one_of(["text"])),
     Field("verbosity", (CHAT,), '`"medium"`', "the model's own", one_of("medium")),
 )

@@ -8,6 +8,7 @@ is written here, at the moment the work is done.
 from __future__ import annotations
 
 import codecs
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,16 +18,23 @@ from engine.errors import TemplateError, UsageError
 from engine.generate import Piece, Sampling
 from engine.model import Model
 from engine.serve.errors import ApiError, invalid
-from engine.serve.events import Finished, Likely, Scored, Started, Text
+from engine.serve.events import Calls, Finished, Likely, Outcome, Scored, Started, Text
 from engine.serve.requests import ChatRequest, CompletionRequest, Options, Prompt
 from engine.serve.scheduler import Job
+from engine.serve.steering import Chat, Steering, text_steering
 from engine.session import Session
 from engine.template import Template
 from engine.text import printable
 
 # Prompt positions whose logits are held at once while a prompt is scored.
 SCORE_ROWS = 32
-_REASONS = {"stop": "stop", "stop-string": "stop", "length": "length", "context": "length"}
+_REASONS = {
+    "stop": "stop",
+    "stop-string": "stop",
+    "length": "length",
+    "context": "length",
+    "deadline": "length",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +52,8 @@ class Plan:
     options: Options
     prompts: list[Prepared]
     echo: bool = False
+    steering: Steering | None = None
+    deadline: float | None = None
 
     @property
     def sampling(self) -> Sampling:
@@ -62,10 +72,15 @@ class Plan:
 
 
 class Held:
-    """Keeps each token's score back until the text in which the token begins is certain."""
+    """Keeps each token's score back until the text in which the token begins is certain.
 
-    def __init__(self, vocab: native.Vocab) -> None:
+    ``mixed``: not all tokens are of the content. Those since the last text that was none then go with the
+    next content.
+    """
+
+    def __init__(self, vocab: native.Vocab, *, mixed: bool = False) -> None:
         self._vocab = vocab
+        self._mixed = mixed
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._decoded = 0
         self._shown = 0
@@ -78,12 +93,21 @@ class Held:
             self._waiting.append((self._decoded, scored))
             self._decoded += len(self._decoder.decode(self._vocab.token_bytes(piece.token)))
         self._shown += len(piece.text)
+        if self._mixed:
+            return self._of_content(piece)
         everything = piece.finish is not None and piece.finish != "stop-string"
         ready = len(self._waiting) if everything else 0
         while ready < len(self._waiting) and self._waiting[ready][0] < self._shown:
             ready += 1
         released, self._waiting = self._waiting[:ready], self._waiting[ready:]
         return tuple(scored for _, scored in released)
+
+    def _of_content(self, piece: Piece) -> tuple[Scored, ...]:
+        if not piece.text and not piece.reasoning and not piece.calls:
+            return ()
+        released = [scored for _, scored in self._waiting] if piece.text else []
+        self._waiting = []
+        return tuple(released)
 
 
 def token_name(vocab: native.Vocab, token: int) -> bytes:
@@ -99,6 +123,26 @@ def score(
     return Scored(Likely(token_name(vocab, token), logprob), likely)
 
 
+def _deadline(options: Options) -> float | None:
+    """When the answer must end, counted from the request."""
+    return None if options.timeout is None else time.monotonic() + options.timeout
+
+
+def _unread(piece: Piece) -> bool:
+    """Whether the deadline had passed before the prompt was read."""
+    return piece.token is None and piece.finish == "deadline"
+
+
+def _finished(piece: Piece, index: int, prompt: int, completion: int, steered: bool) -> Finished:
+    """The end of a choice; counts in tokens."""
+    reason = _REASONS[piece.finish or "length"]
+    if piece.finish == "stop" and piece.endings:
+        reason = "tool_calls"
+    why = "stop" if piece.reason == "stop-string" else piece.reason
+    outcome = Outcome(piece.truncated, why, piece.filled, piece.endings) if steered else None
+    return Finished(index, reason, prompt, completion, outcome)
+
+
 class Backend:
     """One model and one session."""
 
@@ -111,14 +155,17 @@ class Backend:
 
     def prepare_chat(self, request: ChatRequest) -> Plan:
         """Render and tokenise the messages; their content cannot become control tokens."""
+        chat = Chat(self.model.vocab, self._template, request)
         try:
-            rendered = self._template.render(request.messages, add_generation_prompt=True)
+            rendered = chat.render()
         except (TemplateError, UsageError) as error:
             message = f"messages cannot be rendered: {printable(error, 500)}"
             raise ApiError(400, message, code="template_error", param="messages") from None
         ids = self.model.tokenize(rendered.text, special=True, literal=rendered.literal)
         prompt = self._checked(Prepared(ids, rendered.text), "messages", request.options)
-        return Plan(request.options, [prompt])
+        room = self.session.context_tokens - len(ids)
+        steering = chat.steering(rendered.text, room)
+        return Plan(request.options, [prompt], steering=steering, deadline=_deadline(request.options))
 
     def prepare_completion(self, request: CompletionRequest) -> Plan:
         """Tokenise the prompts as ``gaugeblock run`` does: a text gets BOS where the metadata says so, and
@@ -128,7 +175,8 @@ class Backend:
             self._prompt(prompt, "prompt" if single else f"prompt[{index}]", request.options)
             for index, prompt in enumerate(request.prompts)
         ]
-        return Plan(request.options, prompts, request.echo)
+        steering = text_steering(self.model.vocab, request.options)
+        return Plan(request.options, prompts, request.echo, steering, _deadline(request.options))
 
     def _prompt(self, prompt: Prompt, where: str, options: Options) -> Prepared:
         if isinstance(prompt, str):
@@ -178,17 +226,26 @@ class Backend:
         ids = prompt.ids
         if plan.echo:
             ids = self._echo(plan, prompt, index, job)
-        held, count, reason = Held(self.model.vocab), 0, "length"
+        held = Held(self.model.vocab, mixed=plan.steering is not None and plan.steering.mixed)
+        count = 0
         for piece in self._pieces(plan, ids):
             self._count(piece, prompt, first=self.phase == "prompt")
             if job.cancelled:
                 return
             count += piece.token is not None
-            scored = held.add(piece)
-            if piece.text or scored:
-                job.emit(Text(index, piece.text, scored))
-            reason = _REASONS.get(piece.finish or "", reason)
-        job.emit(Finished(index, reason, len(prompt.ids), count))
+            self._emit(piece, held.add(piece), index, job)
+            if piece.finish is not None:
+                counted = 0 if _unread(piece) else len(prompt.ids)
+                job.emit(_finished(piece, index, counted, count, plan.steering is not None))
+
+    @staticmethod
+    def _emit(piece: Piece, scored: tuple[Scored, ...], index: int, job: Job) -> None:
+        if piece.reasoning:
+            job.emit(Calls(index, piece.reasoning, ()))
+        if piece.text or scored:
+            job.emit(Text(index, piece.text, scored))
+        if piece.calls:
+            job.emit(Calls(index, "", piece.calls))
 
     def _pieces(self, plan: Plan, ids: list[int]) -> Iterator[Piece]:
         options = plan.options
@@ -198,14 +255,16 @@ class Backend:
             ids,
             sampling=plan.sampling,
             max_tokens=options.max_tokens,
-            stop=options.stop,
+            stop=options.stop if plan.steering is None else (),
             logprobs=options.logprobs,
+            constraint=None if plan.steering is None else plan.steering.make(),
+            deadline=plan.deadline,
         )
 
     def _count(self, piece: Piece, prompt: Prepared, *, first: bool) -> None:
         if first:
             self.phase = "decode"
-            self.tokens_prompt += len(prompt.ids)
+            self.tokens_prompt += 0 if _unread(piece) else len(prompt.ids)
         self.tokens_generated += piece.token is not None
 
     def _echo(self, plan: Plan, prompt: Prepared, index: int, job: Job) -> list[int]:

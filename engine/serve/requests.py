@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from engine.constrain import Options as ConstraintOptions
 from engine.serve import fields
 from engine.serve.errors import ApiError, invalid, shorten
+from engine.serve.formats import Format, format_of
+from engine.serve.formats import options as constraint_options
+from engine.serve.messages import messages
+from engine.serve.tools import Tools, tools
 
 COMPLETION_DEFAULT_TOKENS = 16
+_OWN_VARIABLES = (
+    "self", "source", "name", "now", "messages", "tools", "documents", "add_generation_prompt", "bos_token",
+    "eos_token", "unk_token", "pad_token",
+)  # fmt: skip
 # Text and ids of the prompt; ids stay ids.
 Prompt = str | list[int]
-
-_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
-# What the openai SDK writes into an assistant message that a client sends back.
-_EMPTY_MESSAGE_FIELDS = (
-    "tool_calls",
-    "function_call",
-    "refusal",
-    "audio",
-    "annotations",
-    "reasoning_content",
-)
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What both endpoints have in common. ``logprobs`` is the number of alternatives, None is off."""
+    """What both endpoints have in common. ``logprobs`` is the number of alternatives, None is off.
+
+    ``format`` constrains the text; ``constraint`` holds the options of every constraint of the request.
+    ``timeout`` is in seconds from now.
+    """
 
     model: str | None
     stream: bool
@@ -43,14 +45,20 @@ class Options:
     seed: int
     stop: tuple[str, ...]
     logprobs: int | None
+    timeout: float | None
+    format: Format | None
+    constraint: ConstraintOptions
 
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """Messages as the template takes them: ``role`` and ``content``, both strings."""
+    """Messages and further ``variables`` as the template takes them; ``thinking`` is in tokens."""
 
     options: Options
-    messages: list[dict[str, str]]
+    messages: list[dict[str, Any]]
+    tools: Tools | None = None
+    thinking: int | None = None
+    variables: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +82,13 @@ def chat_request(body: dict[str, Any]) -> ChatRequest:
     limit = values.get("max_completion_tokens", values.get("max_tokens"))
     if values.get("max_tokens", limit) != limit:
         raise invalid("max_tokens", "contradicts max_completion_tokens; give one of them")
-    return ChatRequest(_options(values, limit, count), _messages(values["messages"]))
+    return ChatRequest(
+        _options(values, limit, count),
+        messages(values["messages"]),
+        tools(values),
+        values.get("thinking_budget"),
+        _variables(values.get("chat_template_kwargs", {})),
+    )
 
 
 def completion_request(body: dict[str, Any]) -> CompletionRequest:
@@ -107,51 +121,18 @@ def _options(values: dict[str, Any], max_tokens: int | None, logprobs: int | Non
         seed=secrets.randbits(53) if seed is None else seed % 2**64,
         stop=values.get("stop", ()),
         logprobs=logprobs,
+        timeout=values.get("timeout"),
+        format=format_of(values),
+        constraint=constraint_options(values.get("constraint_options", {}), "constraint_options"),
     )
 
 
-def _messages(value: Any) -> list[dict[str, str]]:
-    if not isinstance(value, list):
-        raise invalid("messages", "must be a list of messages", "invalid_type")
-    if not value:
-        raise invalid("messages", "must hold at least one message")
-    return [_message(item, f"messages[{index}]") for index, item in enumerate(value)]
-
-
-def _message(value: Any, where: str) -> dict[str, str]:
-    message = fields.mapping(value, where)
-    role = message.get("role")
-    if not isinstance(role, str) or role not in _ROLES:
-        message_text = f"must be one of {', '.join(_ROLES)}; {shorten(role)} is not supported"
-        raise invalid(f"{where}.role", message_text, "unsupported_value")
-    for name, entry in message.items():
-        if name in ("role", "content", "name") or (name in _EMPTY_MESSAGE_FIELDS and entry in (None, [], "")):
-            continue
-        if name in _EMPTY_MESSAGE_FIELDS:
-            raise invalid(f"{where}.{name}", "is not supported; only null is taken", "unsupported_value")
-        raise fields.unknown(f"{where}.{name}")
-    if message.get("name") is not None:
-        fields.text(message["name"], f"{where}.name")
-    return {"role": _ROLES[role], "content": _content(message.get("content"), f"{where}.content")}
-
-
-def _content(value: Any, where: str) -> str:
-    if isinstance(value, str):
-        return value
-    if not isinstance(value, list) or not value:
-        raise invalid(where, "must be a string or a list of text parts", "invalid_type")
-    return "".join(_part(item, f"{where}[{index}]") for index, item in enumerate(value))
-
-
-def _part(value: Any, where: str) -> str:
-    part = fields.mapping(value, where)
-    if part.get("type") != "text":
-        kind = shorten(part.get("type"))
-        raise invalid(f"{where}.type", f"only text parts are supported, not {kind}", "unsupported_value")
-    for name in part:
-        if name not in ("type", "text"):
-            raise fields.unknown(f"{where}.{name}")
-    return fields.text(part.get("text"), f"{where}.text")
+def _variables(value: dict[str, Any]) -> dict[str, Any]:
+    """Variables for the template, save those that are its own."""
+    for name in value:
+        if name in _OWN_VARIABLES or not name.isidentifier():
+            raise invalid(f"chat_template_kwargs.{shorten(name)}", "is no variable that a request may set")
+    return value
 
 
 def _prompts(value: Any) -> list[Prompt]:

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from engine.serve.events import Finished, Text
+from engine.serve.events import Calls, Finished, Text
 from engine.serve.requests import Options
 
 
@@ -70,6 +70,9 @@ class Shape(Protocol):
 
     def text(self, event: Text) -> dict[str, Any]:
         """The chunk of one piece of text, which is also kept for ``whole``."""
+
+    def calls(self, event: Calls) -> list[dict[str, Any]]:
+        """Chunks of reasoning and of tool calls, which are also kept for ``whole``."""
 
     def finished(self, event: Finished) -> dict[str, Any]:
         """The chunk that ends one choice."""

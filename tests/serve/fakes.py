@@ -42,7 +42,7 @@ class FakeBackend:
     )
 
     def prepare_chat(self, request: Any) -> Any:
-        return SimpleNamespace(prompts=[request])
+        return SimpleNamespace(prompts=[request], steering=None)
 
     prepare_completion = prepare_chat
 

@@ -232,14 +232,14 @@ REFUSALS: list[tuple[dict[str, Any], type[openai.APIStatusError], str, str | Non
     (
         {"messages": [{"role": "tool", "content": "x", "tool_call_id": "1"}]},
         openai.BadRequestError,
-        "unsupported_value",
-        "messages[0].role",
+        "invalid_value",
+        "messages[0].tool_call_id",
     ),
     (
-        {"response_format": {"type": "json_object"}},
+        {"response_format": {"type": "json"}},
         openai.BadRequestError,
         "unsupported_value",
-        "response_format",
+        "response_format.type",
     ),
 ]
 
