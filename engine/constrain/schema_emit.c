@@ -61,9 +61,9 @@ static int full(emitter *e, uint32_t n) {
     return n >= SCHEMA_MAX_SHAPES || !pool_step(e->s->p, 1);
 }
 
-/* Which keys stay: a forbidden one only where a rest language would let it in. */
+/* Which keys stay: a forbidden one only where a rest language would let it in, or others depend on it. */
 static int key_matters(const object_shape *o, const shape_key *k) {
-    if (k->value != GOAL_NONE || k->required)
+    if (k->value != GOAL_NONE || k->required || o->n_implies)
         return 1;
     for (uint32_t i = 0; i < o->n_rest; i++)
         if (lang_is_all(o->rest[i].keys) || lang_holds(o->rest[i].keys, k->key->text, k->key->len))
@@ -135,12 +135,9 @@ static int put_implies(emitter *e, const object_shape *o, ir_object *out) {
     ir_implies *implies = pool_alloc(e->s->p, (o->n_implies + 1) * sizeof *implies);
     if (!implies)
         return 0;
-    for (uint32_t i = 0; i < o->n_implies; i++) {
-        uint32_t from = e->s->mark[o->implies[i].if_key->id], to = e->s->mark[o->implies[i].then_key->id];
-        if (from == 0 || to == 0) /* a key that no longer matters cannot occur */
-            continue;
-        implies[out->n_implies++] = (ir_implies){from - 1, to - 1};
-    }
+    for (uint32_t i = 0; i < o->n_implies; i++)
+        implies[out->n_implies++] =
+            (ir_implies){e->s->mark[o->implies[i].if_key->id] - 1, e->s->mark[o->implies[i].then_key->id] - 1};
     out->implies = implies;
     return 1;
 }
