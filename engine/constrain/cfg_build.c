@@ -369,7 +369,8 @@ engine_status cfg_build(cfg_source *s, const cfg_expr *document, uint64_t at, cf
     if (nfa_build(&a, s, document) != ENGINE_OK)
         return s->p->status;
     if (nfa_cost(&a, a.n_rules - 1) == CFG_INFINITE)
-        return cfg_refuse(s, ENGINE_EUNSUPPORTED, at, "the grammar admits no text: each way through this rule calls it again");
+        return cfg_refuse(s, ENGINE_EUNSUPPORTED, at,
+                          "the grammar admits no text: each way through this rule calls it again");
     b.mark = pool_alloc(s->p, a.n_states * sizeof *b.mark);
     b.seen = pool_alloc(s->p, a.n_states * sizeof *b.seen);
     b.starts = pool_alloc(s->p, a.n_rules * sizeof *b.starts);

@@ -524,7 +524,9 @@ engine_status nfa_build(nfa *a, cfg_source *s, const cfg_expr *document)
     a->nullable = pool_alloc(s->p, s->n_rules + 1);
     a->needed = pool_alloc(s->p, s->n_rules + 1);
     a->queue = pool_alloc(s->p, ((uint64_t)s->n_rules + 1) * sizeof *a->queue);
-    if (a->inlined == NULL || a->nullable == NULL || a->needed == NULL || a->queue == NULL || choose_copies(a, s, document) != ENGINE_OK)
+    if (a->inlined == NULL || a->nullable == NULL || a->needed == NULL || a->queue == NULL)
+        return s->p->status;
+    if (choose_copies(a, s, document) != ENGINE_OK)
         return s->p->status;
     a->n_states = 2 * a->n_rules;
     if (!add_expr(a, 2 * s->n_rules, 2 * s->n_rules + 1, document))

@@ -23,7 +23,7 @@ static uint32_t decode(const unsigned char *t, uint64_t left, uint32_t *bytes)
     *bytes = 0;
     if (left == 0)
         return 0;
-    uint32_t n = t[0] < 0x80 ? 1 : t[0] >= 0xC2 && t[0] < 0xE0 ? 2 : t[0] >= 0xE0 && t[0] < 0xF0 ? 3 : t[0] >= 0xF0 && t[0] < 0xF5 ? 4 : 0;
+    uint32_t n = t[0] < 0x80 ? 1 : t[0] < 0xC2 ? 0 : t[0] < 0xE0 ? 2 : t[0] < 0xF0 ? 3 : t[0] < 0xF5 ? 4 : 0;
     if (n == 0 || n > left)
         return 0;
     uint32_t c = n == 1 ? t[0] : t[0] & (0x7Fu >> n);
@@ -96,8 +96,8 @@ int cfg_hex(cfg_source *s, uint32_t n, uint32_t *code_point)
     if (n > s->len - s->at)
         return 0;
     for (uint32_t i = 0; i < n; i++) {
-        unsigned char h = (unsigned char)s->text[s->at + i];
-        uint32_t digit = h >= '0' && h <= '9' ? h - (uint32_t)'0' : (h | 32) >= 'a' && (h | 32) <= 'f' ? (h | 32u) - 'a' + 10 : 16;
+        uint32_t h = (unsigned char)s->text[s->at + i], small = h | 32;
+        uint32_t digit = h >= '0' && h <= '9' ? h - '0' : small >= 'a' && small <= 'f' ? small - 'a' + 10 : 16;
         if (digit == 16)
             return 0;
         c = c << 4 | digit;

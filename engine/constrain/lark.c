@@ -130,8 +130,9 @@ static int read_char(cfg_source *s, uint32_t *c)
     }
     if ((escape == 'x' || escape == 'u' || escape == 'U') && cfg_hex(s, escape == 'x' ? 2 : escape == 'u' ? 4 : 8, c))
         return 1;
-    return refuse(s, ENGINE_EFORMAT, at,
-                  "malformed escape: there are \\\\ \\\" \\n \\r \\t \\f \\xHH \\uHHHH \\UHHHHHHHH, of no surrogate") != NULL;
+    (void)refuse(s, ENGINE_EFORMAT, at,
+                 "malformed escape: there are \\\\ \\\" \\n \\r \\t \\f \\xHH \\uHHHH \\UHHHHHHHH, of no surrogate");
+    return 0;
 }
 
 /* "…": its characters, *n of them; NULL once refused. */
@@ -253,7 +254,7 @@ static const cfg_expr *read_atom(lark *l)
     if (c == '(' || c == '[')
         return read_group(l, c == '(' ? ')' : ']');
     if (c == '<' || c == '%' || c == '@' || c == '&')
-        return refuse(s, ENGINE_EUNSUPPORTED, s->at, "tokens, nested grammars and operators that Lark does not have are not held");
+        return refuse(s, ENGINE_EUNSUPPORTED, s->at, "tokens, nested grammars and operators of other tools are not held");
     return name_byte(c) ? read_mention(l) : NULL;
 }
 

@@ -23,7 +23,7 @@ LINK = ["-O1", "-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all
 
 
 def main() -> int:
-    """Build all targets, run each for --seconds from seeds made of tiny models."""
+    """Build all targets, run each for --seconds from its seeds."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", default="60")
     options = parser.parse_args()
@@ -34,7 +34,7 @@ def main() -> int:
     findings.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
-        files = [native.SOURCES / f"{name}.c" for name in READERS]
+        files = [native.SOURCES / f"{name}.c" for name in READERS] + sorted(native.CONSTRAIN.glob("*.c"))
         objects = native.compile_all("clang", FLAGS, files, scratch / "objects")
         models = scratch / "models"
         subprocess.run([sys.executable, "-m", "fixtures.tiny", str(models)], cwd=native.ROOT, check=True)
@@ -45,12 +45,14 @@ def main() -> int:
 
 
 def fuzz(binary: Path, models: Path, scratch: Path, findings: Path, seconds: str) -> None:
-    """Run one target; its corpus starts from the tiny models."""
+    """Run one target; its corpus starts from its own seeds, else from the tiny models."""
     corpus = scratch / f"corpus-{binary.name}"
     corpus.mkdir()
+    seeds = native.ROOT / "tests" / "fuzz" / "seeds" / binary.name
     command = [
         str(binary), f"-max_total_time={seconds}", "-timeout=10", "-rss_limit_mb=2048",
-        "-print_final_stats=1", "-max_len=65536", f"-artifact_prefix={findings}/", str(corpus), str(models),
+        "-print_final_stats=1", "-max_len=65536", f"-artifact_prefix={findings}/", str(corpus),
+        str(seeds if seeds.is_dir() else models),
     ]  # fmt: skip
     print("fuzz:", binary.name, flush=True)
     subprocess.run(command, env=os.environ | {"GAUGEBLOCK_FUZZ_MODELS": str(models)}, check=True)

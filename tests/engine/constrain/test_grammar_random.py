@@ -13,7 +13,9 @@ LIMIT = 6  # bytes of the texts that are enumerated
 SEEDS = 60
 
 
-def check_position(grammar: grammars.Grammar, texts: set[bytes], at: constrain.Matcher, prefix: bytes) -> None:
+def check_position(
+    grammar: grammars.Grammar, texts: set[bytes], at: constrain.Matcher, prefix: bytes
+) -> None:
     """One position: acceptance, the shortest ending, and every byte that may follow."""
     assert at.accepting == (prefix in texts)
     behind = sorted((t for t in texts if t.startswith(prefix)), key=lambda t: (len(t), t))
