@@ -623,17 +623,32 @@ engine_status ir_finish(pool *p, ir_program *program) {
     return p->status;
 }
 
-static int only_scalars(const ir_program *program, uint32_t node) {
-    return program->nodes[node].n_objects == 0 && program->nodes[node].n_arrays == 0;
+/* Whether a value of the node that equals an earlier item can always go on to differ before it ends: scalars
+ * are compared as they are read; a container only when it closes, so it must be able to grow for ever. */
+static int can_differ(const ir_program *program, uint32_t node) {
+    const ir_node *n = &program->nodes[node];
+    for (uint32_t i = 0; i < n->n_objects; i++) {
+        const ir_object *o = &n->objects[i];
+        int endless = 0;
+        for (uint32_t j = 0; j < o->n_rest; j++)
+            endless |= lang_count(o->rest[j].keys, lang_start(o->rest[j].keys)) == LANG_INFINITE;
+        if (!endless || o->max_members != IR_NO_MAX)
+            return 0;
+    }
+    for (uint32_t i = 0; i < n->n_arrays; i++)
+        if (n->arrays[i].max_items != IR_NO_MAX || n->arrays[i].items == IR_NODE_NONE || n->arrays[i].unique)
+            return 0;
+    return 1;
 }
 
 int ir_unique_holdable(const ir_program *program, const ir_array *array) {
+    const ir_node *items = &program->nodes[array->items];
     if (array->max_items <= 1)
         return 1;
-    if (array->n_contains || (array->n_prefix && array->min_items > 1))
+    if (array->n_contains || (array->min_items > 1 && (array->n_prefix || items->n_objects || items->n_arrays)))
         return 0;
     for (uint32_t i = 0; i < array->n_prefix; i++)
-        if (!only_scalars(program, array->prefix[i]))
+        if (!can_differ(program, array->prefix[i]))
             return 0;
-    return only_scalars(program, array->items);
+    return can_differ(program, array->items);
 }

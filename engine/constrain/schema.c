@@ -341,6 +341,18 @@ uint32_t goal_and(schema *s, uint32_t a, uint32_t b) {
     return intern_goal(s, out, n);
 }
 
+int goal_within(const schema *s, uint32_t a, uint32_t b) {
+    if (a == b || a == GOAL_NONE || b == GOAL_ANY)
+        return 1;
+    if (a == GOAL_ANY || b == GOAL_NONE)
+        return 0;
+    const goal *x = &s->goals[a], *y = &s->goals[b];
+    uint32_t i = 0;
+    for (uint32_t j = 0; i < y->n && j < x->n; j++)
+        i += x->atoms[j] == y->atoms[i];
+    return i == y->n;
+}
+
 /* ---- Meanings ------------------------------------------------------------------------------------------- */
 
 static const meaning *make_meaning(schema *s, const json_value *v) {
@@ -500,7 +512,8 @@ static int check_unique(schema *s, const ir_program *program) {
         for (uint32_t j = 0; j < program->nodes[i].n_arrays; j++)
             if (program->nodes[i].arrays[j].unique && !ir_unique_holdable(program, &program->nodes[i].arrays[j]))
                 return schema_refuse(s, ENGINE_EUNSUPPORTED, s->unique_at[i], "uniqueItems",
-                                     "held for items that are scalars only");
+                                     "held for items that are scalars, or open objects or arrays, without contains or a "
+                                     "minimum above 1");
     return 1;
 }
 

@@ -205,6 +205,7 @@ uint32_t goal_of_schema(schema *s, const json_value *v, int negated);   /* UINT3
 uint32_t goal_of_constant(schema *s, const json_value *v, int negated);
 uint32_t goal_and(schema *s, uint32_t a, uint32_t b);
 uint32_t goal_not(schema *s, uint32_t a);
+int goal_within(const schema *s, uint32_t a, uint32_t b);               /* 1: a is seen to be a subset of b */
 const meaning *goal_meaning(schema *s, uint32_t g);
 /* 1: proven to admit nothing, looking so many levels of required members and items deep. 0: not proven. */
 int goal_excluded(schema *s, uint32_t g, uint32_t depth);
@@ -240,7 +241,7 @@ int object_and(schema *s, shape a, shape b, shape *out);
 int objects_exclude(schema *s, shape a, shape b);            /* 1: proven to have nothing in common */
 int object_excluded(schema *s, const object_shape *a, uint32_t depth);
 int object_not(schema *s, shape a, shape_list *out);         /* the complement among objects; 0: failed */
-int object_equal(shape a, shape b);
+int object_within(schema *s, shape a, shape b);              /* 1: a is seen to be a subset of b */
 const object_shape *object_with_key(schema *s, const key_text *key, uint32_t value, int required);
 
 const array_shape *array_of_schema(schema *s, const json_value *v, const json_value *const *kw);
@@ -249,7 +250,7 @@ int array_and(schema *s, shape a, shape b, shape *out);
 int arrays_exclude(schema *s, shape a, shape b);
 int array_excluded(schema *s, const array_shape *a, uint32_t depth);
 int array_not(schema *s, shape a, shape_list *out);
-int array_equal(shape a, shape b);
+int array_within(schema *s, shape a, shape b);
 
 /* ---- schema_boolean.c ------------------------------------------------------------------------------ */
 

@@ -232,18 +232,23 @@ int array_not(schema *s, shape x, shape_list *out) {
     return (a->min == 0 || add(s, out, few)) && (a->max == IR_NO_MAX || add(s, out, many));
 }
 
-int array_equal(shape x, shape y) {
+int array_within(schema *s, shape x, shape y) {
     const array_shape *a = x, *b = y;
+    uint32_t n = a->n_prefix > b->n_prefix ? a->n_prefix : b->n_prefix;
     if (a == b)
         return 1;
-    if (a->n_prefix != b->n_prefix || a->items != b->items || a->n_contains != b->n_contains || a->min != b->min ||
-        a->max != b->max || (a->unique != NULL) != (b->unique != NULL))
+    if (a->min < b->min || a->max > b->max || (b->unique && !a->unique) || !goal_within(s, a->items, b->items))
         return 0;
-    if (a->n_prefix && memcmp(a->prefix, b->prefix, a->n_prefix * sizeof *a->prefix) != 0)
-        return 0;
-    for (uint32_t i = 0; i < a->n_contains; i++)
-        if (a->contains[i].value != b->contains[i].value || a->contains[i].min != b->contains[i].min ||
-            a->contains[i].max != b->contains[i].max)
+    for (uint32_t i = 0; i < n; i++)
+        if (!goal_within(s, position(a, i), position(b, i)))
             return 0;
+    for (uint32_t i = 0; i < b->n_contains; i++) {
+        uint32_t j = 0;
+        while (j < a->n_contains && (a->contains[j].value != b->contains[i].value ||
+                                     a->contains[j].min < b->contains[i].min || a->contains[j].max > b->contains[i].max))
+            j++;
+        if (j == a->n_contains)
+            return 0;
+    }
     return 1;
 }

@@ -6,15 +6,17 @@
 
 #include <string.h>
 
+enum { MAX_COMPARED = 64 };
+
 typedef struct algebra {           /* of object shapes, or of array shapes */
     int (*both)(schema *s, shape a, shape b, shape *out);
     int (*exclude)(schema *s, shape a, shape b);
     int (*complement)(schema *s, shape a, shape_list *out);
-    int (*equal)(shape a, shape b);
+    int (*within)(schema *s, shape a, shape b);
 } algebra;
 
-static const algebra of_objects = {object_and, objects_exclude, object_not, object_equal};
-static const algebra of_arrays = {array_and, arrays_exclude, array_not, array_equal};
+static const algebra of_objects = {object_and, objects_exclude, object_not, object_within};
+static const algebra of_arrays = {array_and, arrays_exclude, array_not, array_within};
 
 /* ---- Lists of shapes ----------------------------------------------------------------------------------- */
 
@@ -33,16 +35,37 @@ int shape_add(schema *s, shape_list *l, shape one) {
     return 1;
 }
 
-/* Add what is not in the list yet. */
+/* A list that is shared (its capacity is its length) becomes one of its own. */
+static int own_list(schema *s, shape_list *l) {
+    if (l->cap > l->n)
+        return 1;
+    shape *own = pool_grow(s->p, l->at, l->n * sizeof *own, (l->n + 2) * sizeof *own);
+    if (!own)
+        return 0;
+    l->at = own;
+    l->cap = l->n + 2;
+    return 1;
+}
+
+/* Add what is not in the list yet, and drop what it covers. Long lists are only looked at in part. */
 static int add_new(schema *s, const algebra *g, shape_list *l, shape one) {
-    for (uint32_t i = 0; i < l->n; i++)
-        if (g->equal(l->at[i], one))
+    uint32_t from = l->n > MAX_COMPARED ? l->n - MAX_COMPARED : 0, kept = from;
+    for (uint32_t i = from; i < l->n; i++)
+        if (g->within(s, one, l->at[i]))
             return 1;
+    for (uint32_t i = from; i < l->n; i++) {
+        if (g->within(s, l->at[i], one))
+            continue;
+        if (kept < i && !own_list(s, l))
+            return 0;
+        l->at[kept++] = l->at[i];
+    }
+    l->n = kept;
     if (l->n >= SCHEMA_MAX_SHAPES) {
         (void)pool_fail(s->p, ENGINE_EUNSUPPORTED, "the alternatives multiply to more than %d", SCHEMA_MAX_SHAPES);
         return 0;
     }
-    return pool_step(s->p, 1 + l->n / 8) && shape_add(s, l, one);
+    return pool_step(s->p, 1 + (l->n - from) / 4) && shape_add(s, l, one);
 }
 
 static int is_any(const schema *s, const shape_list *l) {

@@ -34,7 +34,7 @@ static const keyword_row rows[] = { /* ascending by name */
     {"const", KW_CONST, 'a', DRAFT_6, DRAFT_2020},
     {"contains", KW_CONTAINS, 'S', DRAFT_6, DRAFT_2020},
     {"definitions", KW_DEFINITIONS, 'M', DRAFT_4, DRAFT_2020},
-    {"dependencies", KW_DEPENDENCIES, 'D', DRAFT_4, DRAFT_7},
+    {"dependencies", KW_DEPENDENCIES, 'D', DRAFT_4, DRAFT_2020}, /* gone in 2019, but written still */
     {"dependentRequired", KW_DEPENDENT_REQUIRED, 'm', DRAFT_2019, DRAFT_2020},
     {"dependentSchemas", KW_DEPENDENT_SCHEMAS, 'M', DRAFT_2019, DRAFT_2020},
     {"else", KW_ELSE, 'S', DRAFT_7, DRAFT_2020},

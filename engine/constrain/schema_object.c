@@ -408,12 +408,13 @@ int objects_exclude(schema *s, shape x, shape y) {
 
 /* ---- Complement ----------------------------------------------------------------------------------------- */
 
+/* A key that is required in a: absent, or with another value, is one shape. */
 static int not_keys(schema *s, const object_shape *a, shape_list *out) {
     for (uint32_t i = 0; i < a->n_keys; i++) {
         const shape_key *k = &a->keys[i];
-        if (k->required && !shape_add(s, out, object_with_key(s, k->key, GOAL_NONE, 0)))
-            return 0;
-        if (k->value != GOAL_ANY && !shape_add(s, out, object_with_key(s, k->key, goal_not(s, k->value), 1)))
+        if (!k->required && k->value == GOAL_ANY)
+            continue;
+        if (!shape_add(s, out, object_with_key(s, k->key, goal_not(s, k->value), !k->required)))
             return 0;
     }
     return 1;
@@ -506,25 +507,53 @@ int object_not(schema *s, shape x, shape_list *out) {
     return 1;
 }
 
-int object_equal(shape x, shape y) {
+static int within_rest(schema *s, const object_shape *a, const object_shape *b) {
+    if (b->n_rest == 1 && b->rest[0].value == GOAL_ANY && lang_is_all(b->rest[0].keys))
+        return 1;
+    if (a->n_rest != b->n_rest)
+        return 0;
+    for (uint32_t i = 0; i < a->n_rest; i++)
+        if (a->rest[i].keys != b->rest[i].keys || !goal_within(s, a->rest[i].value, b->rest[i].value))
+            return 0;
+    return 1;
+}
+
+static int within_keys(schema *s, const object_shape *a, const object_shape *b) {
+    int ok = 1;
+    mark_keys(s, a->keys, a->n_keys);
+    for (uint32_t i = 0; ok && i < b->n_keys; i++) {
+        uint32_t at = s->mark[b->keys[i].key->id];
+        uint32_t value = at ? a->keys[at - 1].value : rest_value(a, b->keys[i].key);
+        ok = goal_within(s, value, b->keys[i].value) && (!b->keys[i].required || (at && a->keys[at - 1].required));
+    }
+    clear_marks(s, a->keys, a->n_keys);
+    mark_keys(s, b->keys, b->n_keys);
+    for (uint32_t i = 0; ok && i < a->n_keys; i++)
+        if (!s->mark[a->keys[i].key->id])
+            ok = goal_within(s, a->keys[i].value, rest_value(b, a->keys[i].key));
+    clear_marks(s, b->keys, b->n_keys);
+    return ok;
+}
+
+int object_within(schema *s, shape x, shape y) {
     const object_shape *a = x, *b = y;
     if (a == b)
         return 1;
-    if (a->n_keys != b->n_keys || a->n_rest != b->n_rest || a->n_some != b->n_some || a->n_implies != b->n_implies ||
-        a->min != b->min || a->max != b->max)
+    if (a->min < b->min || a->max > b->max || !within_rest(s, a, b))
         return 0;
-    for (uint32_t i = 0; i < a->n_keys; i++)
-        if (a->keys[i].key != b->keys[i].key || a->keys[i].value != b->keys[i].value ||
-            a->keys[i].required != b->keys[i].required)
+    for (uint32_t i = 0; i < b->n_some; i++) {
+        uint32_t j = 0;
+        while (j < a->n_some && (a->some[j].keys != b->some[i].keys || a->some[j].value != b->some[i].value))
+            j++;
+        if (j == a->n_some)
             return 0;
-    for (uint32_t i = 0; i < a->n_rest; i++)
-        if (a->rest[i].keys != b->rest[i].keys || a->rest[i].value != b->rest[i].value)
+    }
+    for (uint32_t i = 0; i < b->n_implies; i++) {
+        uint32_t j = 0;
+        while (j < a->n_implies && (a->implies[j].if_key != b->implies[i].if_key || a->implies[j].then_key != b->implies[i].then_key))
+            j++;
+        if (j == a->n_implies)
             return 0;
-    for (uint32_t i = 0; i < a->n_some; i++)
-        if (a->some[i].keys != b->some[i].keys || a->some[i].value != b->some[i].value)
-            return 0;
-    for (uint32_t i = 0; i < a->n_implies; i++)
-        if (a->implies[i].if_key != b->implies[i].if_key || a->implies[i].then_key != b->implies[i].then_key)
-            return 0;
-    return 1;
+    }
+    return pool_step(s->p, (a->n_keys + b->n_keys) / 8) && within_keys(s, a, b);
 }

@@ -29,7 +29,7 @@ int main(int argc, char **argv) {
         ir_program *program;
         if (!text || fread(text, 1, n, stdin) != n)
             return 1;
-        pool_init(&p, 512u << 20, 2000000000u);
+        pool_init(&p, 512u << 20, 100000000u);
         double start = now();
         engine_status status = ir_compile_schema(&p, text, n, flags, &program);
         double took = now() - start;
