@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tokens.h"
 #include "utf8_part.h"
 
 #define MAX_STATES 16384u
@@ -34,8 +35,8 @@ typedef struct body_content {
 
 struct body {
     uint32_t longest;
-    body_content *content; /* by state, from 2 on */
-    uint32_t **rows;       /* by state; NULL: not made yet */
+    body_content *content; /* by state, from BODY_FIRST on */
+    body_row **rows;       /* by state; NULL: not made yet */
     uint32_t n_states, room;
     uint32_t *table;       /* open addressing; 0: free */
     lang_edge *edges;      /* of the place looked at last */
@@ -50,11 +51,9 @@ struct body {
 
 static void forget(body *b)
 {
-    for (uint32_t i = 0; i < b->n_states; i++)
+    for (uint32_t i = BODY_FIRST; i < b->n_states; i++)
         free(b->rows[i]);
-    b->n_states = 2;
-    if (b->room > 1)
-        b->rows[0] = b->rows[1] = NULL;
+    b->n_states = BODY_FIRST;
     b->last_state = BODY_DEAD;
     memset(b->table, 0, TABLE * sizeof *b->table);
 }
@@ -65,8 +64,8 @@ body *body_new(uint32_t longest)
     if (b == NULL)
         return NULL;
     b->longest = longest;
-    b->room = 64;
-    b->n_states = 2;
+    b->room = 2 * BODY_FIRST;
+    b->n_states = BODY_FIRST;
     b->content = malloc(b->room * sizeof *b->content);
     b->rows = calloc(b->room, sizeof *b->rows);
     b->table = calloc(TABLE, sizeof *b->table);
@@ -80,7 +79,7 @@ void body_free(body *b)
 {
     if (b == NULL)
         return;
-    for (uint32_t i = 0; b->rows != NULL && i < b->n_states; i++)
+    for (uint32_t i = BODY_FIRST; b->rows != NULL && i < b->n_states; i++)
         free(b->rows[i]);
     free(b->content);
     free(b->rows);
@@ -111,7 +110,7 @@ static int grow(body *b)
     if (content == NULL)
         return 0;
     b->content = content;
-    uint32_t **rows = realloc(b->rows, room * sizeof *rows);
+    body_row **rows = realloc(b->rows, room * sizeof *rows);
     if (rows == NULL)
         return 0;
     b->rows = rows;
@@ -151,8 +150,10 @@ static void add_place(body_places *places, body_place place)
     uint32_t i = 0;
     while (i < places->n && compare_places(&places->at[i], &place) < 0)
         i++;
-    if (i < places->n && compare_places(&places->at[i], &place) == 0)
+    if (i < places->n && compare_places(&places->at[i], &place) == 0) {
+        places->at[i].from |= place.from;
         return;
+    }
     memmove(&places->at[i + 1], &places->at[i], (places->n - i) * sizeof places->at[0]);
     places->at[i] = place;
     places->n++;
@@ -164,7 +165,7 @@ void body_places_of(const body *b, const lang *const *langs, const uint32_t *sta
     memset(out, 0, sizeof *out);
     out->raw = (uint32_t)raw;
     for (uint32_t i = 0; i < n; i++) {
-        body_place place = {langs[i], states[i], 0};
+        body_place place = {langs[i], states[i], 0, 0};
         uint32_t min, max;
         if (lang_is_length(langs[i], &min, &max)) {
             uint32_t left = min > states[i] ? min - states[i] : 0;
@@ -175,6 +176,8 @@ void body_places_of(const body *b, const lang *const *langs, const uint32_t *sta
         }
         add_place(out, place);
     }
+    for (uint32_t i = 0; i < out->n; i++)
+        out->at[i].from = (uint64_t)1 << i;
 }
 
 uint32_t body_state(body *b, const body_places *places)
@@ -266,14 +269,16 @@ static int reaches(body *b, const body_places *places, uint32_t lo, uint32_t hi)
     return 0;
 }
 
-static int accepts(const body_places *places)
+/* Which of the places that the walk began at accept here. */
+static uint32_t accepting(const body_places *places)
 {
+    uint64_t from = 0;
     for (uint32_t i = 0; i < places->n; i++) {
         const body_place *p = &places->at[i];
         if (p->lang != NULL ? lang_accepts(p->lang, p->a) : p->a == 0)
-            return 1;
+            from |= p->from;
     }
-    return 0;
+    return (uint32_t)from;
 }
 
 /* ---- Rows ----------------------------------------------------------------------------------------- */
@@ -421,7 +426,7 @@ static uint32_t boundary_byte(body *b, const body_content *c, uint8_t byte)
         if (byte < 0x20)
             return BODY_DEAD;
         if (byte == '"')
-            return accepts(&c->places) ? BODY_EXIT : BODY_DEAD;
+            return accepting(&c->places); /* none: dead */
         if (byte == '\\') {
             body_content next = *c;
             next.phase = AFTER_BACKSLASH;
@@ -439,35 +444,40 @@ static uint32_t high_byte(body *b, const body_content *c, uint8_t byte)
     return byte == (slash ? '\\' : 'u') ? intern(b, &next) : BODY_DEAD;
 }
 
-const uint32_t *body_row(body *b, uint32_t state)
+/* Where a byte leads. */
+static uint32_t target(body *b, const body_content *c, uint8_t byte)
+{
+    switch (c->phase) {
+    case AT_BOUNDARY:
+        return boundary_byte(b, c, byte);
+    case IN_UTF8:
+        return utf8_byte(b, c, byte);
+    case IN_UTF8_SAME:
+        return (byte & 0xc0) == 0x80 ? tail_state(b, &c->places, c->digits - 1) : BODY_DEAD;
+    case AFTER_BACKSLASH:
+        return escape_byte(b, c, byte);
+    case IN_HEX:
+    case IN_LOW_HEX:
+        return hex_byte(b, c, byte);
+    default:
+        return high_byte(b, c, byte);
+    }
+}
+
+const body_row *body_row_of(body *b, uint32_t state)
 {
     if (b->rows[state] != NULL)
         return b->rows[state];
-    uint32_t *row = malloc(256 * sizeof *row);
+    body_row *row = malloc(sizeof *row);
     if (row == NULL)
         return NULL;
     body_content c = b->content[state]; /* a copy: the array moves as states are added */
-    for (uint32_t byte = 0; byte < 256; byte++)
-        switch (c.phase) {
-        case AT_BOUNDARY:
-            row[byte] = boundary_byte(b, &c, (uint8_t)byte);
-            break;
-        case IN_UTF8:
-            row[byte] = utf8_byte(b, &c, (uint8_t)byte);
-            break;
-        case IN_UTF8_SAME:
-            row[byte] = (byte & 0xc0) == 0x80 ? tail_state(b, &c.places, c.digits - 1) : BODY_DEAD;
-            break;
-        case AFTER_BACKSLASH:
-            row[byte] = escape_byte(b, &c, (uint8_t)byte);
-            break;
-        case IN_HEX:
-        case IN_LOW_HEX:
-            row[byte] = hex_byte(b, &c, (uint8_t)byte);
-            break;
-        default:
-            row[byte] = high_byte(b, &c, (uint8_t)byte);
-        }
+    row->stays = UINT64_MAX;
+    for (uint32_t byte = 0; byte < 256; byte++) {
+        row->to[byte] = target(b, &c, (uint8_t)byte);
+        if (row->to[byte] != state)
+            row->stays &= ~((uint64_t)1 << byte_class((uint8_t)byte));
+    }
     if (b->failed) {
         free(row);
         return NULL;

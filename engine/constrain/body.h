@@ -12,12 +12,14 @@
 
 #define BODY_PLACES 8
 #define BODY_DEAD 0u  /* the byte is not allowed */
-#define BODY_EXIT 1u  /* the byte is the quote that closes the string */
+#define BODY_FIRST 256u /* the first state. Below: the byte is the quote that closes the string, and the bits
+                         * tell which of the places that the walk began at lead here and accept */
 
 /* A place in a language: its state a; or, with lang NULL, at least a and at most b more code points. */
 typedef struct body_place {
     const lang *lang;
     uint32_t a, b;
+    uint64_t from;     /* bit set of the places that lead here */
 } body_place;
 
 typedef struct body_places {
@@ -35,8 +37,13 @@ void body_places_of(const body *b, const lang *const *langs, const uint32_t *sta
                     body_places *out);
 /* The state for places; 0: out of memory. States stay valid until the next call of body_state. */
 uint32_t body_state(body *b, const body_places *places);
-/* The row of a state: where each byte leads, BODY_DEAD, BODY_EXIT or a state; NULL: out of memory. Valid
- * until the next call of body_row. */
-const uint32_t *body_row(body *b, uint32_t state);
+/* Where each byte leads from a state: BODY_DEAD, an exit or a state. */
+typedef struct body_row {
+    uint32_t to[256];
+    uint64_t stays;   /* classes of bytes (tokens.h) that all lead back to the state */
+} body_row;
+
+/* NULL: out of memory. Valid until the next call of body_row_of. */
+const body_row *body_row_of(body *b, uint32_t state);
 
 #endif

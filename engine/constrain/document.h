@@ -32,12 +32,15 @@ typedef struct doc_lexical {
      * half read it is DOC_IN_OTHER. */
     int32_t kind;
     /* DOC_IN_STRING: up to the closing quote, what may follow is, decoded, the union of what langs[i]
-     * accepts from states[i]. Where there are more than DOC_LANGS, the kind is DOC_IN_OTHER. */
+     * accepts from states[i]; where `covered` is 0, exceptions may follow, too. Where there would be more
+     * than DOC_LANGS, the kind is DOC_IN_OTHER. */
     uint32_t n_langs;
     const lang *langs[DOC_LANGS];
     uint32_t states[DOC_LANGS];
-    /* 1: wherever the string is closed, the position after the quote allows the same continuations, up
-     * to the end of the next string; save after the exceptions (see `exceptions`). */
+    int32_t covered;
+    /* Whether the position after the quote is the same wherever the string is closed with the same ones of
+     * the languages accepting. 2: it is. 1: it allows the same up to the end of the next string, save after
+     * exceptions (see `exceptions`). 0: it may differ; then covered is 1. */
     int32_t uniform;
 } doc_lexical;
 

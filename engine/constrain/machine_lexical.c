@@ -47,31 +47,35 @@ static int add_lang(doc_lexical *out, const lang *l, uint32_t state)
     return 1;
 }
 
-/* Whether a word that goes on with `rest` is in one of the languages. */
-static int in_langs(const doc_lexical *out, const char *rest, uint32_t len)
+/* Whether all words of l after `rest`, and after what it begins with, are more than n: then no n words
+ * that are taken leave a prefix of theirs without a word. */
+static int words_left(const lang *l, uint32_t state, const char *rest, uint32_t len, uint32_t n)
 {
-    for (uint32_t i = 0; i < out->n_langs; i++) {
-        uint32_t state = out->states[i], cp;
-        if (lang_is_all(out->langs[i]))
-            return 1;
-        for (uint32_t at = 0; at < len && state != LANG_DEAD; state = lang_step(out->langs[i], state, cp))
-            at += utf8_read(rest + at, len - at, &cp);
-        if (state != LANG_DEAD && lang_accepts(out->langs[i], state))
-            return 1;
+    uint32_t cp;
+    for (uint32_t at = 0; at < len && state != LANG_DEAD; state = lang_step(l, state, cp)) {
+        if (lang_count(l, state) <= n)
+            return 0;
+        at += utf8_read(rest + at, len - at, &cp);
     }
-    return 0;
+    return 1;
 }
 
-/* Declared keys that may come lie in the languages of the other ones: else these do not say all. */
-static int declared_within(const pos *at, const doc_lexical *out)
+/* Whether no prefix of a declared or used word is without a word of the languages because of those. */
+static int none_used_up(const pos *at, const doc_lexical *out)
 {
-    uint32_t len = text_len(at->text);
-    for (uint32_t i = 0; i < at->n; i++) {
-        const thread *t = &at->t[i];
-        const objinfo *o = at->f->items[t->owner].alt;
-        const uint64_t *allowed = t->lang ? NULL : at->keys->allowed[t->owner];
-        for (uint32_t k = t->state; allowed && k < t->hi; k++)
-            if ((allowed[k >> 6] >> (k & 63) & 1) && !in_langs(out, o->key[k]->text + len, o->key[k]->len - len))
+    enum { CAP = 512 };
+    const char *texts[CAP];
+    uint32_t lens[CAP], n = NONE;
+    for (uint32_t i = 0; i < out->n_langs; i++) {
+        uint32_t min, max;
+        if (lang_is_all(out->langs[i]) || (lang_is_length(out->langs[i], &min, &max) && max == LANG_NO_MAX))
+            continue;
+        if (n == NONE)
+            n = machine_exceptions(at, texts, lens, CAP);
+        if (n > CAP)
+            return 0;
+        for (uint32_t k = 0; k < n; k++)
+            if (!words_left(out->langs[i], out->states[i], texts[k], lens[k], n))
                 return 0;
     }
     return 1;
@@ -79,20 +83,23 @@ static int declared_within(const pos *at, const doc_lexical *out)
 
 static int string_lexical(const pos *at, doc_lexical *out)
 {
-    int differ = at->lex == LEX_KEY || at->f->unique;
+    const frame *f = at->f;
+    int differ = at->lex == LEX_KEY || f->unique, declared = 0, all = 0;
     for (uint32_t i = 0; i < at->n; i++) {
         const thread *t = &at->t[i];
-        if (t->lang == NULL)
-            continue;
-        if (!add_lang(out, t->lang, t->state))
+        declared |= t->lang == NULL;
+        all |= t->lang != NULL && lang_is_all(t->lang);
+        if (t->lang != NULL && !add_lang(out, t->lang, t->state))
             return 0;
-        if (differ && lang_count(t->lang, t->state) != LANG_INFINITE)
-            return 0; /* words that are used up are missing in it */
     }
-    if (out->n_langs == 0 || (at->lex == LEX_KEY && !declared_within(at, out)))
+    if (differ && !none_used_up(at, out))
         return 0;
-    out->uniform = out->n_langs == 1;
-    return 1;
+    /* The text of what lies inside an item of a unique array is compared when the item ends. */
+    out->uniform = !differ ? 2 : 1;
+    if (f->record && (at->lex == LEX_KEY || !f->unique || f->up->record))
+        out->uniform = 0;
+    out->covered = all || !declared;
+    return out->uniform > 0 || out->covered;
 }
 
 void machine_lexical(const machine *m, const pos *at, doc_lexical *out)

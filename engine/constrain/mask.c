@@ -76,6 +76,29 @@ static const doc *step_all(mask_walk *w, const doc *at, const uint8_t *bytes, ui
     return at;
 }
 
+/* Alternatives of an object declare the same keys: keep each once. */
+static void drop_repeated(except *x)
+{
+    uint16_t table[2 * MAX_EXCEPTIONS] = {0}; /* index + 1, open addressing */
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < x->n; i++) {
+        uint32_t len = x->lens[i], slot = len * 0x9e3779b9u;
+        for (uint32_t k = 0; k < len; k++)
+            slot = (slot ^ (uint8_t)x->texts[i][k]) * 0x01000193u;
+        for (slot %= 2 * MAX_EXCEPTIONS; table[slot] != 0; slot = (slot + 1) % (2 * MAX_EXCEPTIONS)) {
+            uint32_t other = table[slot] - 1u;
+            if (x->lens[other] == len && memcmp(x->texts[other], x->texts[i], len) == 0)
+                break;
+        }
+        if (table[slot] != 0)
+            continue;
+        x->texts[kept] = x->texts[i];
+        x->lens[kept++] = len;
+        table[slot] = (uint16_t)kept;
+    }
+    x->n = kept;
+}
+
 /* Whether a way to the quote is one of the exceptions. */
 static int is_exception(const except *x, const uint8_t *way, uint32_t n)
 {
@@ -85,42 +108,65 @@ static int is_exception(const except *x, const uint8_t *way, uint32_t n)
     return 0;
 }
 
-/* The position behind the closing quote, where that is the same wherever the string is closed. NULL: no
- * way there is known that is no exception. */
-static const doc *behind_quote(mask_walk *w, const mask_entry *e, const doc *at, const except *x)
+/* The position behind the closing quote at an exit. NULL: no way there is known that is no exception;
+ * *none: and there is no other, so all that closes here are exceptions. */
+static const doc *behind_quote(mask_walk *w, const mask_exit *e, const doc *at, const except *x, int *none)
 {
-    for (uint64_t lengths = e->way_lengths; lengths != 0; lengths &= lengths - 1) {
-        uint32_t len = (uint32_t)__builtin_ctzll(lengths);
-        const uint8_t *way = e->ways + e->way_at[len];
-        if (!is_exception(x, way, len))
-            return step_all(w, at, way, len);
+    *none = 0;
+    for (uint32_t i = 0; i < e->n_ways; i++) {
+        const uint8_t *way = e->ways + e->way_at[i];
+        if (!is_exception(x, way, e->way_len[i]))
+            return step_all(w, at, way, e->way_len[i]);
     }
+    *none = !e->more;
     return NULL;
+}
+
+/* Read an exception from the node on; the tokens on its way are legal as far as it can be read. The node
+ * before the quote, or 0. */
+static uint32_t read_exception(mask_walk *w, const walk_over *o, uint32_t node, const doc **at, const uint8_t *text,
+                               uint32_t len)
+{
+    for (uint32_t i = 0; i < len && *at != NULL; i++) {
+        node = trie_find(o->t, node, text + i, 1);
+        if (node == 0)
+            return 0;
+        *at = w->ops->step(w->program, w->arena, *at, text[i]);
+        if (*at != NULL)
+            set_own(o, node);
+    }
+    return node;
 }
 
 /* Closing after an exception leads elsewhere: take back its tokens, and walk them. A remainder that needs
  * an escape is in no token without one, and those with escapes are walked anyway. */
-static int walk_exceptions(mask_walk *w, const walk_over *o, uint32_t node, const doc *at, const except *x)
+static int walk_exceptions(mask_walk *w, const walk_over *o, uint32_t node, const doc *at, const except *x,
+                           int covered)
 {
     static const uint8_t quote = '"';
     for (uint32_t i = 0; i < x->n; i++) {
         const uint8_t *text = (const uint8_t *)x->texts[i];
-        uint32_t len = x->lens[i], found = len > 0 ? trie_find(o->t, node, text, len) : node;
+        uint32_t len = x->lens[i], found = node;
+        const doc *next = at;
+        if (!covered)
+            found = read_exception(w, o, node, &next, text, len);
+        else if (len > 0)
+            found = trie_find(o->t, node, text, len);
         if ((len > 0 && found == 0) || (found = trie_find(o->t, found, &quote, 1)) == 0)
             continue;
         clear_tokens(o->mask, o->t->list + o->t->nodes[found].first, tokens_below(o->t, found));
-        const doc *next = step_all(w, at, text, len);
+        if (covered)
+            next = step_all(w, at, text, len);
         next = next != NULL ? w->ops->step(w->program, w->arena, next, quote) : NULL;
-        if (next == NULL) {
-            if (doc_arena_failed(w->arena))
+        if (next != NULL) {
+            set_own(o, found);
+            if (!walk_trie(w, o, found, next))
                 return 0;
-            continue;
         }
-        set_own(o, found);
-        if (!walk_trie(w, o, found, next))
+        if (doc_arena_failed(w->arena))
             return 0;
     }
-    return 1;
+    return !doc_arena_failed(w->arena);
 }
 
 static void make_key(const mask_walk *w, const doc_lexical *lex, int32_t trie_name, uint32_t node, mask_key *key)
@@ -128,7 +174,8 @@ static void make_key(const mask_walk *w, const doc_lexical *lex, int32_t trie_na
     memset(key, 0, offsetof(mask_key, places));
     key->node = node;
     key->trie = (uint8_t)trie_name;
-    key->uniform = lex->kind == DOC_IN_STRING && lex->uniform;
+    key->uniform = lex->kind == DOC_IN_STRING ? (uint8_t)lex->uniform : 0;
+    key->covered = lex->kind != DOC_IN_STRING || lex->uniform != 1 || lex->covered;
     mask_cache_places(w->tokens->cache, lex->langs, lex->states, lex->n_langs, lex->kind == DOC_IN_TEXT, &key->places);
 }
 
@@ -153,16 +200,24 @@ static const mask_entry *find_entry(mask_walk *w, const walk_over *o, uint32_t n
 }
 
 /* Tokens that close the string, by what follows the quote. As walk_body. */
-static int walk_fast(mask_walk *w, const walk_over *o, const mask_entry *e, const doc *at, const except *x)
+static int walk_exits(mask_walk *w, const walk_over *o, const mask_entry *e, const doc *at, const except *x)
 {
-    if (e->fast.nodes[e->fast.n].first == 0)
-        return 1;
-    const walk_over fast = {&e->fast, -1, o->mask, o->stack};
-    const doc *behind = behind_quote(w, e, at, x);
-    if (behind == NULL)
-        return doc_arena_failed(w->arena) ? 0 : -1;
-    set_own(&fast, 0);
-    return walk_trie(w, &fast, 0, behind);
+    const doc *behind[MASK_EXITS];
+    int none;
+    for (uint32_t i = 0; i < e->n_exits; i++) {
+        behind[i] = behind_quote(w, &e->exits[i], at, x, &none);
+        if (behind[i] == NULL && !none)
+            return doc_arena_failed(w->arena) ? 0 : -1;
+    }
+    for (uint32_t i = 0; i < e->n_exits; i++) {
+        if (behind[i] == NULL)
+            continue;
+        const walk_over after = {&e->exits[i].after, -1, o->mask, o->stack};
+        set_own(&after, 0);
+        if (!walk_trie(w, &after, 0, behind[i]))
+            return 0;
+    }
+    return 1;
 }
 
 /* The tokens below a node in a string body. 1: done; 0: out of memory; -1: nothing is known, walk. */
@@ -171,19 +226,23 @@ static int walk_body(mask_walk *w, const walk_over *o, uint32_t node, const doc 
     except x;
     mask_entry *own = NULL;
     x.n = 0;
-    if (lex->kind == DOC_IN_STRING && lex->uniform) {
+    if (lex->kind == DOC_IN_STRING && lex->uniform == 1) {
         x.n = w->ops->exceptions(w->program, at, x.texts, x.lens, MAX_EXCEPTIONS);
+        if (x.n > 1 && x.n <= MAX_EXCEPTIONS)
+            drop_repeated(&x);
+        if (x.n > MAX_EXCEPTIONS && !lex->covered)
+            return -1;
         if (x.n > MAX_EXCEPTIONS)
             x.n = lex->uniform = 0;
     }
     const mask_entry *e = find_entry(w, o, node, lex, &own);
     if (e == NULL)
         return -1;
-    int result = walk_fast(w, o, e, at, &x);
+    int result = walk_exits(w, o, e, at, &x);
     if (result == 1) {
         set_inside(w, e, o->mask);
         const walk_over slow = {&e->slow, -1, o->mask, o->stack};
-        result = walk_exceptions(w, o, node, at, &x) && walk_trie(w, &slow, 0, at);
+        result = walk_exceptions(w, o, node, at, &x, lex->covered) && walk_trie(w, &slow, 0, at);
     }
     mask_entry_free(own);
     return result;

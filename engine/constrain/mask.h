@@ -17,14 +17,27 @@ enum {
     MASK_TRIE_SPACED = 1, /* tokens.spaced */
 };
 
-/* What an entry is found by: where in which trie, in which body. `uniform`: closing tokens are sorted by
- * what follows the quote; else all of them are walked from the position itself. */
+/* What an entry is found by: where in which trie, in which body, and how it depends on what is read
+ * (document.h). With uniform 0, all tokens that close the string are walked from the position itself. */
 typedef struct mask_key {
     uint32_t node;
-    uint8_t trie, uniform;
-    uint16_t zero;
+    uint8_t trie, uniform, covered, zero;
     body_places places;
 } mask_key;
+
+#define MASK_EXITS 8
+#define MASK_WAYS 32
+
+/* Tokens that close the string with the same ones of the places accepting. */
+typedef struct mask_exit {
+    uint32_t accepting;
+    trie after;           /* what stands behind the quote */
+    /* Ways to the quote, quote included, no escapes, shortest first: ways + way_at[i], way_len[i] bytes. */
+    uint32_t n_ways;
+    int32_t more;         /* there are other ways than these */
+    uint8_t *ways;
+    uint16_t way_at[MASK_WAYS], way_len[MASK_WAYS];
+} mask_exit;
 
 /* The tokens below a node, read in a string body. */
 typedef struct mask_entry {
@@ -35,13 +48,9 @@ typedef struct mask_entry {
     uint32_t *dense;      /* tokens that stay inside: all words of a mask, or … */
     int32_t *sparse;      /* … their ids */
     uint32_t n_sparse;
-    trie fast;            /* uniform: what stands behind the closing quote */
+    mask_exit exits[MASK_EXITS];
+    uint32_t n_exits;
     trie slow;            /* tokens that are read from the position itself: whole, below the node */
-    /* Ways to the quote, quote included, no escapes: one of length i where bit i of way_lengths is set. */
-    uint64_t way_lengths;
-    uint16_t way_at[64];
-    uint8_t *ways;
-    uint32_t ways_bytes;
 } mask_entry;
 
 /* Languages that keys hold belong to one constraint, which outlives the cache. */

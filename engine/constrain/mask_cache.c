@@ -12,7 +12,7 @@
 
 #define BUCKETS 1024u
 #define MAX_BYTES (64ull << 20)
-#define WAYS_BYTES 2016u /* of ways of 1 to 63 bytes */
+#define WAY_BYTES 32u
 
 struct mask_cache {
     const struct engine_tokens *tokens;
@@ -44,9 +44,11 @@ void mask_entry_free(mask_entry *e)
         return;
     free(e->dense);
     free(e->sparse);
-    trie_free(&e->fast);
+    for (uint32_t i = 0; i < e->n_exits; i++) {
+        trie_free(&e->exits[i].after);
+        free(e->exits[i].ways);
+    }
     trie_free(&e->slow);
-    free(e->ways);
     free(e);
 }
 
@@ -73,6 +75,11 @@ void mask_cache_places(const mask_cache *cache, const lang *const *langs, const 
 
 /* ---- Making an entry ------------------------------------------------------------------------- */
 
+typedef struct closing_token {
+    trie_word after;
+    uint32_t exit;          /* index of the entry's exits */
+} closing_token;
+
 typedef struct making {
     mask_cache *cache;
     const trie *t;
@@ -82,9 +89,9 @@ typedef struct making {
     uint32_t *states;       /* by depth below the node */
     uint32_t *ends;         /* nodes after the subtrees, by depth */
     int32_t *inside;
-    uint32_t n_inside;
-    trie_word *fast, *slow;
-    uint32_t n_fast, n_slow;
+    closing_token *closing;
+    trie_word *slow;
+    uint32_t n_inside, n_closing, n_slow;
     uint32_t escapes;       /* depth of the first backslash on the path, or UINT32_MAX */
 } making;
 
@@ -121,48 +128,106 @@ static uint32_t below(const making *k, int32_t token)
     return len - skipped - k->base;
 }
 
-/* Keep the path as a way to the quote, one of each length. */
-static int keep_way(making *k, uint32_t depth)
+/* Keep the path as a way to the quote, short ones rather than long ones. */
+static int keep_way(making *k, mask_exit *x, uint32_t depth)
 {
-    mask_entry *e = k->entry;
-    if (depth > 63 || e->way_lengths >> depth & 1)
-        return 1;
-    if (e->ways == NULL) {
-        e->ways = malloc(WAYS_BYTES);
-        if (e->ways == NULL)
+    uint32_t i = x->n_ways;
+    if (x->ways == NULL) {
+        x->ways = malloc(MASK_WAYS * WAY_BYTES);
+        if (x->ways == NULL)
             return 0;
-        e->bytes += WAYS_BYTES;
+        k->entry->bytes += MASK_WAYS * WAY_BYTES;
     }
-    e->way_lengths |= (uint64_t)1 << depth;
-    e->way_at[depth] = (uint16_t)e->ways_bytes;
-    memcpy(e->ways + e->ways_bytes, k->path, depth);
-    e->ways_bytes += depth;
+    while (i > 0 && x->way_len[i - 1] > depth)
+        i--;
+    if (depth > WAY_BYTES || i == MASK_WAYS) {
+        x->more = 1;
+        return 1;
+    }
+    int full = x->n_ways == MASK_WAYS;
+    uint16_t at = full ? x->way_at[MASK_WAYS - 1] : (uint16_t)(x->n_ways * WAY_BYTES);
+    x->more |= full;
+    x->n_ways += !full;
+    for (uint32_t j = x->n_ways - 1; j > i; j--) {
+        x->way_at[j] = x->way_at[j - 1];
+        x->way_len[j] = x->way_len[j - 1];
+    }
+    x->way_at[i] = at;
+    x->way_len[i] = (uint16_t)depth;
+    memcpy(x->ways + at, k->path, depth);
     return 1;
 }
 
-/* The string is closed by the last byte of the path: sort the tokens of the node's subtree. */
-static int add_closing(making *k, uint32_t node, uint32_t depth)
+/* The exit where these places accept; MASK_EXITS: there are too many. */
+static uint32_t exit_of(mask_entry *e, uint32_t accepting)
 {
-    const struct engine_tokens *tokens = k->cache->tokens;
-    int escaped = k->escapes < depth;
+    uint32_t i = 0;
+    while (i < e->n_exits && e->exits[i].accepting != accepting)
+        i++;
+    if (i == e->n_exits && i < MASK_EXITS)
+        e->exits[e->n_exits++].accepting = accepting;
+    return i;
+}
+
+static void add_slow(making *k, uint32_t node)
+{
+    uint32_t last = k->t->nodes[trie_end(k->t, node)].first;
+    for (uint32_t i = k->t->nodes[node].first; i < last; i++) {
+        uint32_t len = below(k, k->t->list[i]);
+        k->slow[k->n_slow++] = (trie_word){tail(k->cache->tokens, k->t->list[i], len), len, k->t->list[i]};
+    }
+}
+
+/* The string is closed by the last byte of the path: sort the tokens of the node's subtree. Where
+ * there are exceptions, texts must be seen: neither escapes before the quote nor a string behind it. */
+static int add_closing(making *k, uint32_t node, uint32_t depth, uint32_t accepting)
+{
+    const mask_key *key = &k->entry->key;
+    uint32_t exit = key->uniform > 0 ? exit_of(k->entry, accepting) : MASK_EXITS;
+    if (exit == MASK_EXITS || (key->uniform == 1 && k->escapes < depth)) {
+        add_slow(k, node);
+        return 1;
+    }
     uint32_t last = k->t->nodes[trie_end(k->t, node)].first;
     for (uint32_t i = k->t->nodes[node].first; i < last; i++) {
         int32_t token = k->t->list[i];
-        uint32_t len = below(k, token);
-        const uint8_t *bytes = tail(tokens, token, len);
-        if (k->entry->key.uniform && !escaped && count_quotes(bytes + depth, len - depth) < 2)
-            k->fast[k->n_fast++] = (trie_word){bytes + depth, len - depth, token};
+        uint32_t len = below(k, token), rest = len - depth;
+        const uint8_t *bytes = tail(k->cache->tokens, token, len);
+        if (key->uniform == 2 || count_quotes(bytes + depth, rest) < 2)
+            k->closing[k->n_closing++] = (closing_token){{bytes + depth, rest, token}, exit};
         else
             k->slow[k->n_slow++] = (trie_word){bytes, len, token};
     }
-    return escaped || keep_way(k, depth);
+    if (k->escapes < depth) { /* what is decoded differs from the path */
+        k->entry->exits[exit].more = 1;
+        return 1;
+    }
+    return keep_way(k, &k->entry->exits[exit], depth);
 }
 
-/* Walk the subtree of the node with the automaton of the body. */
+/* One more byte inside the body. */
+static void add_inside(making *k, uint32_t node, uint32_t depth)
+{
+    if (k->path[depth] == '\\' && !k->entry->key.places.raw && k->escapes == UINT32_MAX)
+        k->escapes = depth;
+    for (uint32_t i = k->t->nodes[node].first; i < trie_own_end(k->t, node); i++)
+        k->inside[k->n_inside++] = k->t->list[i];
+}
+
+static void add_all(making *k, uint32_t node)
+{
+    uint32_t first = k->t->nodes[node].first, n = k->t->nodes[trie_end(k->t, node)].first - first;
+    memcpy(k->inside + k->n_inside, k->t->list + first, n * sizeof *k->inside);
+    k->n_inside += n;
+}
+
+/* Walk the subtree of the node with the automaton of the body. Where exceptions may follow besides what it
+ * allows, any token with an escape is left to be read from the position. */
 static int walk_body(making *k, uint32_t node, uint32_t start)
 {
     const trie *t = k->t;
     uint32_t depth = 0;
+    int covered = k->entry->key.covered;
     k->states[0] = start;
     k->ends[0] = trie_end(t, node);
     k->escapes = UINT32_MAX;
@@ -171,29 +236,29 @@ static int walk_body(making *k, uint32_t node, uint32_t start)
             depth--;
         if (k->escapes != UINT32_MAX && k->escapes >= depth)
             k->escapes = UINT32_MAX;
-        const uint32_t *row = body_row(k->cache->body, k->states[depth]);
-        if (row == NULL)
+        const body_row *row = k->states[depth] >= BODY_FIRST ? body_row_of(k->cache->body, k->states[depth]) : NULL;
+        if (row == NULL && k->states[depth] >= BODY_FIRST)
             return 0;
-        uint8_t byte = trie_byte(t, node);
-        uint32_t to = row[byte];
-        if (to == BODY_DEAD) {
-            node = trie_end(t, node);
+        uint8_t byte = k->path[depth] = trie_byte(t, node);
+        uint32_t to = row != NULL ? row->to[byte] : BODY_DEAD;
+        if (!covered && byte == '\\') {
+            add_slow(k, node);
+        } else if (to >= BODY_FIRST || (!covered && to == BODY_DEAD && byte != '"')) {
+            if (to >= BODY_FIRST && to == k->states[depth] && (t->below[node] & ~row->stays) == 0) {
+                add_all(k, node); /* nothing below leads anywhere else */
+                node = trie_end(t, node);
+                continue;
+            }
+            if (to >= BODY_FIRST)
+                add_inside(k, node, depth);
+            k->states[++depth] = to;
+            k->ends[depth] = trie_end(t, node);
+            node++;
             continue;
+        } else if (to != BODY_DEAD && !add_closing(k, node, depth + 1, to)) {
+            return 0;
         }
-        k->path[depth] = byte;
-        if (to == BODY_EXIT) {
-            if (!add_closing(k, node, depth + 1))
-                return 0;
-            node = trie_end(t, node);
-            continue;
-        }
-        if (byte == '\\' && !k->entry->key.places.raw && k->escapes == UINT32_MAX)
-            k->escapes = depth;
-        for (uint32_t i = t->nodes[node].first; i < trie_own_end(t, node); i++)
-            k->inside[k->n_inside++] = t->list[i];
-        k->states[++depth] = to;
-        k->ends[depth] = trie_end(t, node);
-        node++;
+        node = trie_end(t, node);
     }
     return 1;
 }
@@ -238,28 +303,46 @@ static uint32_t depth_of(const trie *t, uint32_t node)
     return depth;
 }
 
+/* Build the tries of what follows the quote, exit by exit; slow's room is free by then. */
+static int build_exits(making *k)
+{
+    mask_entry *e = k->entry;
+    if (!trie_build(&e->slow, k->slow, k->n_slow))
+        return 0;
+    e->bytes += trie_bytes(&e->slow) + sizeof *e;
+    for (uint32_t x = 0; x < e->n_exits; x++) {
+        uint32_t n = 0;
+        for (uint32_t i = 0; i < k->n_closing; i++)
+            if (k->closing[i].exit == x)
+                k->slow[n++] = k->closing[i].after;
+        if (!trie_build(&e->exits[x].after, k->slow, n))
+            return 0;
+        e->bytes += trie_bytes(&e->exits[x].after);
+    }
+    return 1;
+}
+
 static int fill_entry(making *k)
 {
     const trie *t = k->t;
-    uint32_t node = k->entry->key.node, n = t->nodes[trie_end(t, node)].first - t->nodes[node].first;
-    uint32_t start = body_state(k->cache->body, &k->entry->key.places);
-    k->base = depth_of(t, node);
+    const mask_key *key = &k->entry->key;
+    uint32_t n = t->nodes[trie_end(t, key->node)].first - t->nodes[key->node].first;
+    uint32_t start = key->places.n > 0 ? body_state(k->cache->body, &key->places) : BODY_DEAD;
+    k->base = depth_of(t, key->node);
     k->path = malloc(t->depth + 1);
     k->states = malloc((t->depth + 1) * sizeof *k->states);
     k->ends = malloc((t->depth + 1) * sizeof *k->ends);
     k->inside = malloc((n + 1) * sizeof *k->inside);
-    k->fast = malloc((n + 1) * sizeof *k->fast);
+    k->closing = malloc((n + 1) * sizeof *k->closing);
     k->slow = malloc((n + 1) * sizeof *k->slow);
-    int good = start != BODY_DEAD && k->path && k->states && k->ends && k->inside && k->fast && k->slow;
-    good = good && walk_body(k, node, start) && store_inside(k);
-    good = good && trie_build(&k->entry->fast, k->fast, k->n_fast) && trie_build(&k->entry->slow, k->slow, k->n_slow);
-    if (good)
-        k->entry->bytes += trie_bytes(&k->entry->fast) + trie_bytes(&k->entry->slow) + sizeof *k->entry;
+    int good = k->path && k->states && k->ends && k->inside && k->closing && k->slow;
+    good = good && (start != BODY_DEAD || key->places.n == 0);
+    good = good && walk_body(k, key->node, start) && store_inside(k) && build_exits(k);
     free(k->path);
     free(k->states);
     free(k->ends);
     free(k->inside);
-    free(k->fast);
+    free(k->closing);
     free(k->slow);
     return good;
 }

@@ -6,8 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#pragma weak lang_format /* until formats.c joins */
-
 /* Forms: b boolean, n number, c count, s string, S schema, L list of schemas, M map of schemas, R list of
  * strings, T type, E list, I schema or list of schemas, D map of schemas or lists of strings, m map of
  * lists of strings, x number (boolean in draft 4), a anything. */
@@ -232,7 +230,7 @@ static const lang *string_format(schema *s, const json_value *v, const json_valu
     const lang *l = schema_recall(s, MEMO_FORMAT, name->text, name->n);
     if (l)
         return l;
-    l = lang_format ? lang_format(s->langs, name->text, name->n, &known) : NULL;
+    l = lang_format(s->langs, name->text, name->n, &known);
     if (!l && s->p->status == ENGINE_OK) {
         char note[160];
         (void)snprintf(note, sizeof note, "the format \"%.100s\" is not known: an annotation", name->text);

@@ -92,8 +92,41 @@ int trie_build(trie *t, trie_word *words, uint32_t n)
     return 1;
 }
 
+uint8_t byte_class(uint8_t byte)
+{
+    static const char others[] = " _-./:,'";
+    if (byte < 0x20 || byte == '"' || byte == '\\')
+        return 0;
+    if (byte >= 0x80)
+        return 1;
+    if (byte >= 'a' && byte <= 'z')
+        return (uint8_t)(2 + byte - 'a');
+    if (byte >= 'A' && byte <= 'Z')
+        return (uint8_t)(28 + byte - 'A');
+    if (byte >= '0' && byte <= '9')
+        return 54;
+    const char *found = strchr(others, byte);
+    return found != NULL ? (uint8_t)(55 + (found - others)) : 63;
+}
+
+int trie_classes(trie *t)
+{
+    uint32_t *open = malloc((t->depth + 1) * sizeof *open), depth = 0;
+    t->below = calloc(t->n, sizeof *t->below);
+    for (uint32_t node = 0; open != NULL && t->below != NULL && node < t->n; node++) {
+        while (depth > 0 && node >= trie_end(t, open[depth - 1]))
+            depth--;
+        for (uint32_t i = 0; i < depth; i++)
+            t->below[open[i]] |= (uint64_t)1 << byte_class(trie_byte(t, node));
+        open[depth++] = node;
+    }
+    free(open);
+    return open != NULL && t->below != NULL;
+}
+
 void trie_free(trie *t)
 {
+    free(t->below);
     free(t->nodes);
     free(t->list);
     memset(t, 0, sizeof *t);
@@ -135,6 +168,7 @@ static int build_tries(engine_tokens *tokens)
             words[i].len--;
         }
     good = good && trie_build(&tokens->spaced, words, n);
+    good = good && trie_classes(&tokens->all) && trie_classes(&tokens->spaced);
     free(words);
     return good;
 }

@@ -18,6 +18,7 @@ typedef struct trie {
     trie_node *nodes; /* [n + 1]: the last one only ends the list */
     uint32_t n;
     int32_t *list;    /* [nodes[n].first] tokens, depth first */
+    uint64_t *below;  /* [n] classes of the bytes below each node (byte_class); NULL: not found */
     uint32_t depth;   /* of the deepest node */
 } trie;
 
@@ -35,6 +36,12 @@ typedef struct trie_word {
     uint32_t len;
     int32_t token;
 } trie_word;
+
+/* Which of 64 classes a byte belongs to: letters have one each; 0 is for bytes that end or escape strings, and
+ * control characters; 1 for those of longer UTF-8 sequences. */
+uint8_t byte_class(uint8_t byte);
+/* Find the classes below each node. 0: out of memory. */
+int trie_classes(trie *t);
 
 /* Build a trie of words; sorts them. 0: out of memory, or more nodes than TRIE_MAX_NODES. */
 int trie_build(trie *t, trie_word *words, uint32_t n);
