@@ -5,335 +5,14 @@
  * (a negative one as a complement). So lookahead is held exactly wherever it stands. What decides ^
  * and \b is known when a character was read, and part of the state; $, and \b ahead of a character,
  * wait in the set until it is known what follows. Letters that no part of the pattern tells apart are
- * one class. Every thread and edge is counted in the pool's steps; the caps of a language hold. */
+ * one class (regex_nfa.c). Every thread and edge is counted in the pool's steps; the caps of a language hold. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "regex.h"
-
-enum { MAX_NFA = 400000, MAX_LOOKS = 64 };
-
-enum { NFA_SET, NFA_SPLIT, NFA_BEGIN, NFA_END, NFA_WORD, NFA_NOT_WORD, NFA_LOOK, NFA_MATCH, NFA_REST };
-
-/* What is known before the next character: nothing was read; the last character was one of \w. */
-enum { CONTEXT_START = 1, CONTEXT_WORD = 2, CONTEXTS = 3 };
-
-typedef struct nfa_node {
-    uint8_t kind;
-    uint32_t a, b;        /* where to; SET: a, set b; LOOK: a, look b */
-} nfa_node;
-
-typedef struct thread {
-    uint32_t node, duty;  /* duty: a set of obligations, 0 the empty one */
-} thread;
-
-typedef struct obligation {
-    const lang *lang;
-    uint32_t state;
-} obligation;
-
-typedef struct duty {
-    obligation *all;      /* ordered by language and state, no two equal */
-    uint32_t n;
-} duty;
-
-typedef struct look {
-    uint32_t tree;        /* the node of the tree */
-    const lang *in[CONTEXTS];  /* by context: the rest of the string must be in it */
-} look;
-
-typedef struct state_set {
-    thread *threads;
-    uint32_t n, context;
-    uint64_t hash;
-} state_set;
-
-typedef struct machine {
-    lang_set *s;
-    const regex *r;
-    nfa_node *nodes;
-    uint32_t n_nodes, cap_nodes, entry;
-    look looks[MAX_LOOKS];
-    uint32_t n_looks;
-    int uses_word;
-    /* classes of letters */
-    uint32_t *segment, *segment_class;   /* first letter of a segment, and its class */
-    uint32_t n_segments, n_classes;
-    uint32_t *class_letter;              /* a letter of the class */
-    uint8_t *class_is_word;
-    uint32_t **set_classes;              /* classes of a set, ended by REGEX_NONE */
-    /* states */
-    state_set *states;
-    uint32_t n_states, cap_states, *table, table_size;
-    uint32_t universal;                  /* the state that accepts everything, or REGEX_NONE */
-    /* work */
-    thread *work, *bucket;
-    uint32_t n_work, cap_work;
-    uint32_t *seen, stamp;               /* by node: in this closure with no obligations */
-    thread **moves;                      /* by class */
-    uint32_t *n_moves, *cap_moves;
-    duty *duties;
-    uint32_t n_duties, cap_duties;
-} machine;
+#include "regex_nfa.h"
 
 static const lang *compile_tree(lang_set *s, const regex *r, uint32_t tree, uint32_t context, int search_before,
                                 int search_after);
-
-/* A copy of an array with room for one more; NULL: failed. */
-static void *roomier(lang_set *s, void *old, uint32_t n, uint32_t *cap, uint64_t size) {
-    if (n < *cap)
-        return old;
-    uint32_t bigger = *cap ? *cap * 2 : 16;
-    void *at = scratch_alloc(s, bigger * size);
-    if (!at)
-        return NULL;
-    if (n)
-        memcpy(at, old, n * size);
-    *cap = bigger;
-    return at;
-}
-
-/* ---- The nondeterministic automaton -------------------------------------------------------- */
-
-static uint32_t nfa_add(machine *m, uint8_t kind, uint32_t a, uint32_t b) {
-    if (m->n_nodes >= MAX_NFA) {
-        (void)pool_fail(m->s->pool, ENGINE_EUNSUPPORTED,
-                        "the pattern's repetitions unfold to more than %d places: lower their bounds", MAX_NFA);
-        return REGEX_NONE;
-    }
-    nfa_node *nodes = roomier(m->s, m->nodes, m->n_nodes, &m->cap_nodes, sizeof *nodes);
-    if (!nodes || !pool_step(m->s->pool, 1))
-        return REGEX_NONE;
-    m->nodes = nodes;
-    nodes[m->n_nodes] = (nfa_node){kind, a, b};
-    return m->n_nodes++;
-}
-
-static uint32_t build(machine *m, uint32_t tree, uint32_t next);
-
-static uint32_t build_repeat(machine *m, const regex_node *n, uint32_t next) {
-    uint32_t at = next;
-    if (m->r->nodes[n->a].kind == NODE_EMPTY)
-        return next;
-    if (n->max == REGEX_NO_MAX) {
-        at = nfa_add(m, NFA_SPLIT, REGEX_NONE, next);
-        uint32_t body = at == REGEX_NONE ? at : build(m, n->a, at);
-        if (body == REGEX_NONE)
-            return body;
-        m->nodes[at].a = body;
-    } else {
-        for (uint32_t i = n->min; i < n->max && at != REGEX_NONE; i++) {
-            uint32_t body = build(m, n->a, at);
-            at = body == REGEX_NONE ? body : nfa_add(m, NFA_SPLIT, body, next);
-        }
-    }
-    for (uint32_t i = 0; i < n->min && at != REGEX_NONE; i++)
-        at = build(m, n->a, at);
-    return at;
-}
-
-static uint32_t build_look(machine *m, uint32_t tree, uint32_t next) {
-    uint32_t i = 0;
-    while (i < m->n_looks && m->looks[i].tree != tree)
-        i++;
-    if (i == MAX_LOOKS) {
-        (void)pool_fail(m->s->pool, ENGINE_EUNSUPPORTED, "the pattern has more than %d lookaheads", MAX_LOOKS);
-        return REGEX_NONE;
-    }
-    if (i == m->n_looks)
-        m->looks[m->n_looks++] = (look){.tree = tree};
-    return nfa_add(m, NFA_LOOK, next, i);
-}
-
-/* Nodes for a tree that go on at `next`; where they begin. Trees lean to the left, so `a` is looped on. */
-static uint32_t build(machine *m, uint32_t tree, uint32_t next) {
-    const regex_node *n = &m->r->nodes[tree];
-    uint32_t other = REGEX_NONE;
-    for (uint32_t end = next; n->kind == NODE_CAT || n->kind == NODE_ALT; n = &m->r->nodes[n->a]) {
-        if (n->kind == NODE_CAT && other != REGEX_NONE)
-            break;
-        if (n->kind == NODE_CAT) {
-            next = end = build(m, n->b, next);
-            if (next == REGEX_NONE)
-                return next;
-            continue;
-        }
-        uint32_t branch = build(m, n->b, end);
-        other = branch == REGEX_NONE || other == REGEX_NONE ? branch : nfa_add(m, NFA_SPLIT, branch, other);
-        if (other == REGEX_NONE)
-            return other;
-    }
-    tree = (uint32_t)(n - m->r->nodes);
-    uint32_t at = next;
-    switch (n->kind) {
-    case NODE_EMPTY:
-        break;
-    case NODE_CAT:
-        at = build(m, tree, next);
-        break;
-    case NODE_SET:
-        at = nfa_add(m, NFA_SET, next, n->a);
-        break;
-    case NODE_REPEAT:
-        at = build_repeat(m, n, next);
-        break;
-    case NODE_LOOK:
-        at = build_look(m, tree, next);
-        break;
-    default:
-        at = nfa_add(m, n->kind == NODE_BEGIN ? NFA_BEGIN : n->kind == NODE_END ? NFA_END
-                        : n->kind == NODE_WORD ? NFA_WORD : NFA_NOT_WORD, next, 0);
-    }
-    return at == REGEX_NONE || other == REGEX_NONE ? at : nfa_add(m, NFA_SPLIT, at, other);
-}
-
-/* Whether all matches of a tree begin at the string's beginning. */
-static int anchored(const regex *r, uint32_t tree) {
-    const regex_node *n = &r->nodes[tree];
-    while (n->kind == NODE_CAT)
-        n = &r->nodes[n->a];
-    for (; n->kind == NODE_ALT; n = &r->nodes[n->a]) {
-        if (!anchored(r, n->b))
-            return 0;
-    }
-    if (n->kind == NODE_CAT)
-        return anchored(r, (uint32_t)(n - r->nodes));
-    if (n->kind == NODE_REPEAT && n->min > 0)
-        return anchored(r, n->a);
-    return n->kind == NODE_BEGIN;
-}
-
-/* ---- Classes of letters ---------------------------------------------------------------------- */
-
-static int compare_u32(const void *pa, const void *pb) {
-    uint32_t a = *(const uint32_t *)pa, b = *(const uint32_t *)pb;
-    return (a > b) - (a < b);
-}
-
-/* Where any set, or any language of a lookahead, begins or ends: ascending, first 0. */
-static int find_segments(machine *m) {
-    charset cuts = {0};
-    charset word = {0};
-    if (!charset_add(m->s, &cuts, 0, 0) || (m->uses_word && !charset_add_class(m->s, &word, 'w')))
-        return 0;
-    for (uint32_t i = 0; i <= m->r->n_sets; i++)
-        if (!charset_add_set(m->s, &cuts, i < m->r->n_sets ? &m->r->sets[i] : &word))
-            return 0;
-    for (uint32_t i = 0; i < m->n_looks; i++) {
-        for (uint32_t k = 0; k < CONTEXTS; k++) {
-            const lang *l = m->looks[i].in[k];
-            for (uint32_t e = 0; l && e < l->n_edges; e++)
-                if (!charset_add(m->s, &cuts, l->edges[e].lo, l->edges[e].hi))
-                    return 0;
-        }
-    }
-    m->segment = scratch_alloc(m->s, (2ull * cuts.n + 1) * sizeof *m->segment);
-    if (!m->segment)
-        return 0;
-    uint32_t n = 0, kept = 1;
-    m->segment[n++] = 0;
-    for (uint32_t i = 1; i < cuts.n; i++) {
-        m->segment[n++] = cuts.ranges[i].lo;
-        if (cuts.ranges[i].hi < LAST_LETTER)
-            m->segment[n++] = cuts.ranges[i].hi + 1;
-    }
-    qsort(m->segment, n, sizeof *m->segment, compare_u32);
-    for (uint32_t i = 1; i < n; i++)
-        if (m->segment[i] != m->segment[kept - 1])
-            m->segment[kept++] = m->segment[i];
-    m->n_segments = kept;
-    return pool_step(m->s->pool, n);
-}
-
-/* For each segment the sets that hold it: bit i of member[segment * words + i / 64]; \w is the last. */
-static uint64_t *find_members(machine *m, uint32_t words) {
-    uint64_t *member = scratch_zero(m->s, (uint64_t)m->n_segments * words * sizeof *member);
-    charset word = {0};
-    if (!member || !charset_add_class(m->s, &word, 'w'))
-        return NULL;
-    for (uint32_t i = 0; i <= m->r->n_sets; i++) {
-        const charset *c = i < m->r->n_sets ? &m->r->sets[i] : &word;
-        if (i == m->r->n_sets && !m->uses_word)
-            break;
-        for (uint32_t k = 0, at = 0; k < c->n; k++) {
-            uint32_t lo = at, hi = m->n_segments;
-            while (hi - lo > 1) { /* the segment that begins with the range */
-                uint32_t mid = lo + (hi - lo) / 2;
-                if (m->segment[mid] <= c->ranges[k].lo)
-                    lo = mid;
-                else
-                    hi = mid;
-            }
-            for (at = lo; at < m->n_segments && m->segment[at] <= c->ranges[k].hi; at++)
-                member[(uint64_t)at * words + i / 64] |= 1ull << (i % 64);
-            if (!pool_step(m->s->pool, at - lo + 1))
-                return NULL;
-        }
-    }
-    return member;
-}
-
-/* Number the segments' classes: by membership, or (with lookaheads) each segment its own. */
-static int number_classes(machine *m, const uint64_t *member, uint32_t words) {
-    uint32_t size = 16;
-    while (size < 2 * m->n_segments)
-        size *= 2;
-    uint32_t *table = scratch_alloc(m->s, size * sizeof *table), *of = m->segment_class;
-    if (!table)
-        return 0;
-    memset(table, 0xFF, size * sizeof *table);
-    for (uint32_t i = 0; i < m->n_segments; i++) {
-        uint64_t h = m->n_looks ? i : 0;
-        for (uint32_t w = 0; w < words; w++)
-            h = mix64(h, member[(uint64_t)i * words + w]);
-        uint32_t at = (uint32_t)h & (size - 1);
-        while (table[at] != UINT32_MAX &&
-               (m->n_looks || memcmp(member + (uint64_t)table[at] * words, member + (uint64_t)i * words,
-                                     words * sizeof *member) != 0))
-            at = (at + 1) & (size - 1);
-        if (table[at] == UINT32_MAX) {
-            table[at] = i;
-            m->class_letter[m->n_classes] = m->segment[i];
-            of[i] = m->n_classes++;
-        } else {
-            of[i] = of[table[at]];
-        }
-    }
-    return 1;
-}
-
-static int find_classes(machine *m) {
-    uint32_t n_sets = m->r->n_sets, words = n_sets / 64 + 1;
-    if (!find_segments(m))
-        return 0;
-    uint64_t *member = find_members(m, words);
-    m->segment_class = scratch_alloc(m->s, m->n_segments * sizeof *m->segment_class);
-    m->class_letter = scratch_alloc(m->s, m->n_segments * sizeof *m->class_letter);
-    m->set_classes = scratch_alloc(m->s, (n_sets + 1ull) * sizeof *m->set_classes);
-    if (!member || !m->segment_class || !m->class_letter || !m->set_classes || !number_classes(m, member, words))
-        return 0;
-    m->class_is_word = scratch_zero(m->s, m->n_classes);
-    uint32_t *first = scratch_alloc(m->s, m->n_classes * sizeof *first);  /* a segment of the class */
-    if (!m->class_is_word || !first)
-        return 0;
-    for (uint32_t i = m->n_segments; i-- > 0;)
-        first[m->segment_class[i]] = i;
-    for (uint32_t i = 0; i <= n_sets; i++) {
-        uint32_t *list = scratch_alloc(m->s, (m->n_classes + 1ull) * sizeof *list), n = 0;
-        if (!list || !pool_step(m->s->pool, m->n_classes))
-            return 0;
-        for (uint32_t k = 0; k < m->n_classes; k++) {
-            if (member[(uint64_t)first[k] * words + i / 64] >> (i % 64) & 1) {
-                list[n++] = k;
-                if (i == n_sets)
-                    m->class_is_word[k] = 1;
-            }
-        }
-        list[n] = REGEX_NONE;
-        m->set_classes[i] = list;
-    }
-    return 1;
-}
 
 /* ---- Obligations ----------------------------------------------------------------------------- */
 
@@ -362,7 +41,7 @@ static int same_duty(const duty *d, const obligation *all, uint32_t n) {
 }
 
 /* The number of a set of obligations given in any order; REGEX_NONE: failed. */
-static uint32_t duty_number(machine *m, obligation *all, uint32_t n) {
+static uint32_t duty_number(subset_machine *m, obligation *all, uint32_t n) {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < n; i++) {
         obligation o = all[i];
@@ -392,7 +71,7 @@ static uint32_t duty_number(machine *m, obligation *all, uint32_t n) {
 enum { MAX_DUTY = 256 };
 
 /* The duty with one obligation more, LANG_DEAD where it cannot be met. REGEX_NONE is both that and failure. */
-static uint32_t duty_with(machine *m, uint32_t number, const lang *l, uint32_t state) {
+static uint32_t duty_with(subset_machine *m, uint32_t number, const lang *l, uint32_t state) {
     obligation all[MAX_DUTY + 1];
     uint32_t n = m->duties[number].n;
     if (state == LANG_DEAD)
@@ -408,7 +87,7 @@ static uint32_t duty_with(machine *m, uint32_t number, const lang *l, uint32_t s
     return duty_number(m, all, n + 1);
 }
 
-static uint32_t duty_after(machine *m, uint32_t number, uint32_t letter) {
+static uint32_t duty_after(subset_machine *m, uint32_t number, uint32_t letter) {
     obligation all[MAX_DUTY];
     uint32_t n = 0;
     if (number == 0)
@@ -425,7 +104,7 @@ static uint32_t duty_after(machine *m, uint32_t number, uint32_t letter) {
     return duty_number(m, all, n);
 }
 
-static int duty_met(const machine *m, uint32_t number) {
+static int duty_met(const subset_machine *m, uint32_t number) {
     for (uint32_t i = 0; i < m->duties[number].n; i++)
         if (!lang_accepts(m->duties[number].all[i].lang, m->duties[number].all[i].state))
             return 0;
@@ -440,7 +119,7 @@ typedef struct passing {
     int next, at_end;
 } passing;
 
-static int push(machine *m, uint32_t node, uint32_t duty) {
+static int push(subset_machine *m, uint32_t node, uint32_t duty) {
     if (node == REGEX_NONE || duty == REGEX_NONE)
         return m->s->pool->status == ENGINE_OK;
     if (m->seen[node] == m->stamp)
@@ -459,7 +138,7 @@ static int push(machine *m, uint32_t node, uint32_t duty) {
 }
 
 /* Whether a node stays in a set as it is: it waits for a character, or for the end. */
-static int stays(const machine *m, uint32_t node, const passing *p) {
+static int stays(const subset_machine *m, uint32_t node, const passing *p) {
     switch (m->nodes[node].kind) {
     case NFA_SET:
     case NFA_MATCH:
@@ -475,7 +154,7 @@ static int stays(const machine *m, uint32_t node, const passing *p) {
     }
 }
 
-static int pass(machine *m, thread t, const passing *p) {
+static int pass(subset_machine *m, thread t, const passing *p) {
     const nfa_node *n = &m->nodes[t.node];
     int boundary = p->next != ((p->context & CONTEXT_WORD) != 0);
     switch (n->kind) {
@@ -499,7 +178,7 @@ static int pass(machine *m, thread t, const passing *p) {
 
 /* Replace m->work by its closure: what stays, each once. Threads whose obligations include those of
  * another of the same node are left out. */
-static int close_work(machine *m, const passing *p) {
+static int close_work(subset_machine *m, const passing *p) {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < m->n_work; i++) {
         if (!stays(m, m->work[i].node, p) && !pass(m, m->work[i], p))
@@ -514,7 +193,7 @@ static int close_work(machine *m, const passing *p) {
     return 1;
 }
 
-static void clear_work(machine *m) {
+static void clear_work(subset_machine *m) {
     m->n_work = 0;
     m->stamp++;
 }
@@ -542,7 +221,7 @@ static void sort_threads(thread *t, uint32_t n) {
     }
 }
 
-static int grow_states(machine *m) {
+static int grow_states(subset_machine *m) {
     uint32_t size = m->table_size ? m->table_size * 2 : 128;
     uint32_t *table = scratch_alloc(m->s, size * sizeof *table);
     if (!table)
@@ -560,7 +239,7 @@ static int grow_states(machine *m) {
 }
 
 /* The state whose set is m->work (closed); REGEX_NONE where it is empty or on failure. */
-static uint32_t state_number(machine *m, uint32_t context) {
+static uint32_t state_number(subset_machine *m, uint32_t context) {
     if (m->n_work == 0)
         return REGEX_NONE;
     for (uint32_t i = 0; i < m->n_work; i++) {
@@ -595,7 +274,7 @@ static uint32_t state_number(machine *m, uint32_t context) {
 }
 
 /* m->work = the threads of a state, closed again with more known. */
-static int reopen(machine *m, uint32_t state, const passing *p) {
+static int reopen(subset_machine *m, uint32_t state, const passing *p) {
     clear_work(m);
     for (uint32_t i = 0; i < m->states[state].n; i++)
         if (!push(m, m->states[state].threads[i].node, m->states[state].threads[i].duty))
@@ -603,7 +282,7 @@ static int reopen(machine *m, uint32_t state, const passing *p) {
     return close_work(m, p);
 }
 
-static int waits(const machine *m, uint32_t state, int for_word) {
+static int waits(const subset_machine *m, uint32_t state, int for_word) {
     for (uint32_t i = 0; i < m->states[state].n; i++) {
         uint8_t kind = m->nodes[m->states[state].threads[i].node].kind;
         if (kind == NFA_WORD || kind == NFA_NOT_WORD || (!for_word && kind == NFA_END))
@@ -613,7 +292,7 @@ static int waits(const machine *m, uint32_t state, int for_word) {
 }
 
 /* 1 accepts, 0 not, -1 failed. */
-static int state_accepts(machine *m, uint32_t state) {
+static int state_accepts(subset_machine *m, uint32_t state) {
     const state_set *x = &m->states[state];
     const thread *threads = x->threads;
     uint32_t n = x->n;
@@ -632,7 +311,7 @@ static int state_accepts(machine *m, uint32_t state) {
     return 0;
 }
 
-static int add_move(machine *m, uint32_t class, uint32_t node, uint32_t duty) {
+static int add_move(subset_machine *m, uint32_t class, uint32_t node, uint32_t duty) {
     thread *moves = roomier(m->s, m->moves[class], m->n_moves[class], &m->cap_moves[class], sizeof *moves);
     if (!moves || !pool_step(m->s->pool, 1))
         return 0;
@@ -642,7 +321,7 @@ static int add_move(machine *m, uint32_t class, uint32_t node, uint32_t duty) {
 }
 
 /* Put where the threads go into m->moves, for the classes that are (or are not) word characters; both: 2. */
-static int move_threads(machine *m, const thread *threads, uint32_t n, int word) {
+static int move_threads(subset_machine *m, const thread *threads, uint32_t n, int word) {
     for (uint32_t i = 0; i < n; i++) {
         const nfa_node *node = &m->nodes[threads[i].node];
         if (node->kind != NFA_SET && node->kind != NFA_REST)
@@ -667,7 +346,7 @@ static int move_threads(machine *m, const thread *threads, uint32_t n, int word)
     return 1;
 }
 
-static int fill_moves(machine *m, uint32_t state) {
+static int fill_moves(subset_machine *m, uint32_t state) {
     memset(m->n_moves, 0, m->n_classes * sizeof *m->n_moves);
     if (!waits(m, state, 1))
         return move_threads(m, m->states[state].threads, m->states[state].n, 2);
@@ -680,7 +359,7 @@ static int fill_moves(machine *m, uint32_t state) {
 }
 
 /* The state behind each class of letters: target[class], REGEX_NONE where there is none. */
-static int state_targets(machine *m, uint32_t state, uint32_t *target) {
+static int state_targets(subset_machine *m, uint32_t state, uint32_t *target) {
     if (!fill_moves(m, state))
         return 0;
     for (uint32_t k = 0; k < m->n_classes; k++) {
@@ -700,7 +379,7 @@ static int state_targets(machine *m, uint32_t state, uint32_t *target) {
     return m->s->pool->status == ENGINE_OK;
 }
 
-static int explore(machine *m, dfa *d) {
+static int explore(subset_machine *m, dfa *d) {
     uint32_t *target = scratch_alloc(m->s, m->n_classes * sizeof *target);
     if (!target || !dfa_init(m->s, d, 32, 64))
         return 0;
@@ -722,7 +401,7 @@ static int explore(machine *m, dfa *d) {
 /* ---- The whole ------------------------------------------------------------------------------- */
 
 /* The languages that lookaheads put on the rest of the string, in each context that can arise. */
-static int compile_looks(machine *m) {
+static int compile_looks(subset_machine *m) {
     for (uint32_t i = 0; i < m->n_looks; i++) {
         const regex_node *n = &m->r->nodes[m->looks[i].tree];
         for (uint32_t context = 0; context < CONTEXTS; context++) {
@@ -740,7 +419,7 @@ static int compile_looks(machine *m) {
     return 1;
 }
 
-static int prepare(machine *m, uint32_t context) {
+static int prepare(subset_machine *m, uint32_t context) {
     m->seen = scratch_zero(m->s, m->n_nodes * sizeof *m->seen);
     m->moves = scratch_zero(m->s, m->n_classes * sizeof *m->moves);
     m->n_moves = scratch_zero(m->s, m->n_classes * sizeof *m->n_moves);
@@ -759,7 +438,7 @@ static const lang *compile_tree(lang_set *s, const regex *r, uint32_t tree, uint
                                 int search_after) {
     scratch_mark mark = scratch_here(s);
     const lang *result = NULL;
-    machine *m = scratch_zero(s, sizeof *m);
+    subset_machine *m = scratch_zero(s, sizeof *m);
     dfa d;
     if (!m)
         return NULL;
@@ -767,8 +446,8 @@ static const lang *compile_tree(lang_set *s, const regex *r, uint32_t tree, uint
     m->r = r;
     m->uses_word = r->nodes[tree].uses_word;
     uint32_t end = nfa_add(m, search_after ? NFA_REST : NFA_MATCH, REGEX_NONE, 0);
-    m->entry = end == REGEX_NONE ? end : build(m, tree, end);
-    if (m->entry != REGEX_NONE && search_before && !anchored(r, tree)) {
+    m->entry = end == REGEX_NONE ? end : nfa_build(m, tree, end);
+    if (m->entry != REGEX_NONE && search_before && !regex_anchored(r, tree)) {
         uint32_t loop = nfa_add(m, NFA_SPLIT, m->entry, REGEX_NONE);
         uint32_t any = loop == REGEX_NONE ? loop : nfa_add(m, NFA_SET, loop, r->n_sets - 1);
         if (any != REGEX_NONE)

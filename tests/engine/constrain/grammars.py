@@ -102,9 +102,17 @@ def lark(grammar: Grammar) -> str:
             return "start" if e[1] == 0 else f"r{e[1]}"
         if e[0] == "rep":
             body = f"({write(e[1])})"
+<<<<<<< HEAD
             if e[3] is None:
                 return f"{body}*" if e[2] == 0 else f"{body}~{e[2]} {body}*"
             return f"{body}~{e[2]}..{e[3]}"
+=======
+            return (
+                body + ("*" if e[2] == 0 else f"~{e[2]} {body}*")
+                if e[3] is None
+                else f"{body}~{e[2]}..{e[3]}"
+            )
+>>>>>>> bb67ee7 (Languages are tested against Python's sets, re, decimal and jsonschema's checkers)
         return "(" + {"seq": " ", "alt": " | "}[e[0]].join(map(write, e[1])) + ")"
 
     return "".join(f"{'start' if i == 0 else f'r{i}'}: {write(e)}\n" for i, e in enumerate(grammar))
