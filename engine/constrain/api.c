@@ -25,16 +25,6 @@ typedef struct compilation {
     const engine_constraint_options *options;
 } compilation;
 
-/* Parts of the build that are not there yet are refused by name. */
-#pragma weak lang_regex
-#pragma weak ir_compile_schema
-#pragma weak machine_new
-
-static engine_status refuse_kind(compilation *c, const char *kind)
-{
-    return pool_fail(c->p, ENGINE_EUNSUPPORTED, "constraints of kind %s are not in this build", kind);
-}
-
 static engine_status compile_language(compilation *c, const lang *language)
 {
     if (c->p->status != ENGINE_OK)
@@ -65,8 +55,6 @@ static engine_status compile_choice(compilation *c)
 
 static engine_status compile_regex(compilation *c)
 {
-    if (!lang_regex)
-        return refuse_kind(c, "regex");
     return compile_language(c, lang_regex(lang_set_new(c->p), c->source, c->len, 0));
 }
 
@@ -75,8 +63,6 @@ static engine_status compile_schema_text(compilation *c, const char *text, uint6
     ir_program *program = NULL;
     uint32_t flags = (c->options->order_any ? DOC_ORDER_ANY : 0) | (c->options->space_free ? DOC_SPACE_FREE : 0);
     char err[512] = "";
-    if (!ir_compile_schema || !machine_new)
-        return refuse_kind(c, "json_schema");
     if (ir_compile_schema(c->p, text, len, c->options->formats_assert ? IR_FORMAT_ASSERT : 0, &program) != ENGINE_OK)
         return c->p->status;
     c->made->notes = program->notes != NULL ? program->notes : "[]";

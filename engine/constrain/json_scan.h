@@ -78,10 +78,12 @@ static inline int json_scan_read(json_scan *s, uint8_t byte)
     }
 }
 
-/* A value is half read: the next byte may continue it. */
-static inline int json_scan_in_value(const json_scan *s)
+/* The byte continues a value that is half read. */
+static inline int json_scan_continues(const json_scan *s, uint8_t byte)
 {
-    return s->state == SCAN_SCALAR || (s->state == SCAN_STRING && !s->key);
+    if (s->state == SCAN_STRING)
+        return !s->key;
+    return s->state == SCAN_SCALAR && byte != ',' && byte != ']' && byte != '}' && byte > ' ';
 }
 
 #endif

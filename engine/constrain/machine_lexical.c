@@ -52,9 +52,11 @@ static int add_lang(doc_lexical *out, const lang *l, uint32_t state)
 static int words_left(const lang *l, uint32_t state, const char *rest, uint32_t len, uint32_t n)
 {
     uint32_t cp;
-    for (uint32_t at = 0; at < len && state != LANG_DEAD; state = lang_step(l, state, cp)) {
+    for (uint32_t at = 0; state != LANG_DEAD; state = lang_step(l, state, cp)) {
         if (lang_count(l, state) <= n)
             return 0;
+        if (at == len)
+            return 1;
         at += utf8_read(rest + at, len - at, &cp);
     }
     return 1;

@@ -313,7 +313,7 @@ static engine_status complete(engine_matcher *m, char *out, uint64_t cap, uint64
     *len = 0;
     while (m->ops->closing(m->program, at, &byte)) {
         engine_status status = ENGINE_OK;
-        if (filled != NULL && *len == 0 && json_scan_in_value(&scan))
+        if (filled != NULL && *len == 0 && json_scan_continues(&scan, byte))
             status = list_pointer(m, at, filled, buffer, err, errlen);
         at = m->ops->step(m->program, arena, at, byte);
         if (at == NULL)

@@ -7,6 +7,7 @@ The calls of a matcher are the inner loop of constrained generation: they alloca
 from __future__ import annotations
 
 import json
+import re
 import threading
 import weakref
 from collections.abc import Collection, Sequence
@@ -32,6 +33,7 @@ KINDS: dict[str, int] = {
 }
 _REFUSED = (lib.ENGINE_EFORMAT, lib.ENGINE_EUNSUPPORTED, lib.ENGINE_EINVAL)
 _ERROR_BYTES = native.ERROR_BYTES
+_PLACE = re.compile(r'schema: (?:keyword "([^"]*)" )?at "(.*?)": ', re.DOTALL)  # schema.c writes it
 _mask = lib.engine_matcher_mask
 _commit = lib.engine_matcher_commit
 
@@ -40,7 +42,9 @@ def _refuse(status: int, err: Any) -> NoReturn:
     """Raise what a status and its text mean for a constraint."""
     text = ffi.string(err).decode("utf-8", "replace")
     if status in _REFUSED:
-        raise errors.ConstraintError(text)
+        place = _PLACE.match(text)
+        keyword, pointer = place.groups() if place else (None, None)
+        raise errors.ConstraintError(text, pointer, keyword)
     native.raise_status(status, text)
 
 

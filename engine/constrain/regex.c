@@ -446,7 +446,7 @@ static const lang *compile_tree(lang_set *s, const regex *r, uint32_t tree, uint
     m->r = r;
     m->uses_word = r->nodes[tree].uses_word;
     uint32_t end = nfa_add(m, search_after ? NFA_REST : NFA_MATCH, REGEX_NONE, 0);
-    m->entry = end == REGEX_NONE ? end : nfa_build(m, tree, end);
+    m->entry = end == REGEX_NONE ? end : regex_nfa_build(m, tree, end);
     if (m->entry != REGEX_NONE && search_before && !regex_anchored(r, tree)) {
         uint32_t loop = nfa_add(m, NFA_SPLIT, m->entry, REGEX_NONE);
         uint32_t any = loop == REGEX_NONE ? loop : nfa_add(m, NFA_SET, loop, r->n_sets - 1);

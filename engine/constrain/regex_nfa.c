@@ -40,18 +40,18 @@ static uint32_t build_repeat(subset_machine *m, const regex_node *n, uint32_t ne
         return next;
     if (n->max == REGEX_NO_MAX) {
         at = nfa_add(m, NFA_SPLIT, REGEX_NONE, next);
-        uint32_t body = at == REGEX_NONE ? at : nfa_build(m, n->a, at);
+        uint32_t body = at == REGEX_NONE ? at : regex_nfa_build(m, n->a, at);
         if (body == REGEX_NONE)
             return body;
         m->nodes[at].a = body;
     } else {
         for (uint32_t i = n->min; i < n->max && at != REGEX_NONE; i++) {
-            uint32_t body = nfa_build(m, n->a, at);
+            uint32_t body = regex_nfa_build(m, n->a, at);
             at = body == REGEX_NONE ? body : nfa_add(m, NFA_SPLIT, body, next);
         }
     }
     for (uint32_t i = 0; i < n->min && at != REGEX_NONE; i++)
-        at = nfa_build(m, n->a, at);
+        at = regex_nfa_build(m, n->a, at);
     return at;
 }
 
@@ -69,19 +69,19 @@ static uint32_t build_look(subset_machine *m, uint32_t tree, uint32_t next) {
 }
 
 /* Nodes for a tree that go on at `next`; where they begin. Trees lean to the left, so `a` is looped on. */
-uint32_t nfa_build(subset_machine *m, uint32_t tree, uint32_t next) {
+uint32_t regex_nfa_build(subset_machine *m, uint32_t tree, uint32_t next) {
     const regex_node *n = &m->r->nodes[tree];
     uint32_t other = REGEX_NONE;
     for (uint32_t end = next; n->kind == NODE_CAT || n->kind == NODE_ALT; n = &m->r->nodes[n->a]) {
         if (n->kind == NODE_CAT && other != REGEX_NONE)
             break;
         if (n->kind == NODE_CAT) {
-            next = end = nfa_build(m, n->b, next);
+            next = end = regex_nfa_build(m, n->b, next);
             if (next == REGEX_NONE)
                 return next;
             continue;
         }
-        uint32_t branch = nfa_build(m, n->b, end);
+        uint32_t branch = regex_nfa_build(m, n->b, end);
         other = branch == REGEX_NONE || other == REGEX_NONE ? branch : nfa_add(m, NFA_SPLIT, branch, other);
         if (other == REGEX_NONE)
             return other;
@@ -92,7 +92,7 @@ uint32_t nfa_build(subset_machine *m, uint32_t tree, uint32_t next) {
     case NODE_EMPTY:
         break;
     case NODE_CAT:
-        at = nfa_build(m, tree, next);
+        at = regex_nfa_build(m, tree, next);
         break;
     case NODE_SET:
         at = nfa_add(m, NFA_SET, next, n->a);

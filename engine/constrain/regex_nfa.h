@@ -74,7 +74,7 @@ typedef struct subset_machine {
 void *roomier(lang_set *s, void *old, uint32_t n, uint32_t *cap, uint64_t size);
 uint32_t nfa_add(subset_machine *m, uint8_t kind, uint32_t a, uint32_t b);   /* REGEX_NONE: failed */
 /* Nodes for a tree that go on at `next`; where they begin. */
-uint32_t nfa_build(subset_machine *m, uint32_t tree, uint32_t next);
+uint32_t regex_nfa_build(subset_machine *m, uint32_t tree, uint32_t next);
 /* Whether all matches of a tree begin at the string's beginning. */
 int regex_anchored(const regex *r, uint32_t tree);
 /* Sort the letters into classes that nothing in the pattern tells apart; 0: failed. */
