@@ -16,8 +16,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[3]
 FILES = (
-    "pool", "lang", "minimise", "lang_ops", "words", "number", "charset", "unicode", "regex_parse", "regex_nfa",
-    "regex", "formats",
+    "pool", "lang", "minimise", "lang_ops", "words", "number", "charset", "unicode", "regex_parse",
+    "regex_nfa", "regex", "formats",
 )  # fmt: skip
 DEAD = 0xFFFFFFFF
 INFINITE = 0xFFFFFFFFFFFFFFFF
