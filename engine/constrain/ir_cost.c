@@ -100,11 +100,16 @@ static uint64_t product(uint64_t a, uint64_t b) {
 
 typedef struct automaton {         /* the states of a language, renumbered from its start */
     const lang *of;
-    uint32_t *state, *number;      /* by place; by state */
-    uint32_t n, cap_number;
+    uint32_t *state, *number;      /* by place; 1 + place, by state */
+    uint32_t n, cap_state, cap_number;
+    lang_edge *edges;              /* of the states one after another; `to` is a place */
+    uint32_t *first, n_edges, cap_edges;
 } automaton;
 
 static int place(costing *c, automaton *a, uint32_t state, uint32_t *out) {
+    if (state > 16u * MAX_STATES || a->n == MAX_STATES)
+        return pool_fail(c->p, ENGINE_EUNSUPPORTED, "minProperties, or uniqueItems with minItems, over a language of "
+                         "more than %d states", MAX_STATES) == ENGINE_OK;
     if (state >= a->cap_number) {
         uint32_t cap = 2 * state + 64;
         uint32_t *grown = pool_grow(c->p, a->number, a->cap_number * sizeof *grown, cap * sizeof *grown);
@@ -114,9 +119,14 @@ static int place(costing *c, automaton *a, uint32_t state, uint32_t *out) {
         a->cap_number = cap;
     }
     if (!a->number[state]) {
-        if (a->n == MAX_STATES || state > 16u * MAX_STATES)
-            return pool_fail(c->p, ENGINE_EUNSUPPORTED, "minProperties over keys of a language of more than %d states",
-                             MAX_STATES) == ENGINE_OK;
+        if (a->n == a->cap_state) {
+            uint32_t cap = a->cap_state ? 2 * a->cap_state : 64;
+            uint32_t *grown = pool_grow(c->p, a->state, a->n * sizeof *grown, cap * sizeof *grown);
+            if (!grown)
+                return 0;
+            a->state = grown;
+            a->cap_state = cap;
+        }
         a->state[a->n] = state;
         a->number[state] = ++a->n;
     }
@@ -124,33 +134,62 @@ static int place(costing *c, automaton *a, uint32_t state, uint32_t *out) {
     return 1;
 }
 
+/* Edges of the state at a place, appended. */
+static int explore_state(costing *c, automaton *a, uint32_t at) {
+    uint32_t n = lang_edges(a->of, a->state[at], NULL, 0);
+    if (a->n_edges + n > a->cap_edges) {
+        uint32_t cap = 2 * (a->cap_edges + n) + 64;
+        lang_edge *grown = pool_grow(c->p, a->edges, a->n_edges * sizeof *grown, cap * sizeof *grown);
+        if (!grown)
+            return 0;
+        a->edges = grown;
+        a->cap_edges = cap;
+    }
+    lang_edge *edges = a->edges + a->n_edges;
+    (void)lang_edges(a->of, a->state[at], edges, n);
+    for (uint32_t i = 0; i < n; i++)
+        if (!place(c, a, edges[i].to, &edges[i].to))
+            return 0;
+    a->n_edges += n;
+    return pool_step(c->p, n + 1);
+}
+
+static int explore(costing *c, automaton *a) {
+    uint32_t start, cap = 0;
+    if (!place(c, a, lang_start(a->of), &start))
+        return 0;
+    for (uint32_t i = 0; i < a->n; i++) {
+        if (i + 1 >= cap) {
+            uint32_t more = 2 * cap + 64;
+            uint32_t *grown = pool_grow(c->p, a->first, cap * sizeof *grown, more * sizeof *grown);
+            if (!grown)
+                return 0;
+            a->first = grown;
+            cap = more;
+        }
+        if (!explore_state(c, a, i))
+            return 0;
+        a->first[i + 1] = a->n_edges;
+    }
+    return 1;
+}
+
 /* Spread the words of `bytes` bytes from every state over its edges. */
-static int spread(costing *c, automaton *a, uint64_t *const *ring, uint32_t bytes) {
-    lang_edge edges[128], *at = edges;
+static int spread(costing *c, const automaton *a, uint64_t *const *ring, uint32_t bytes) {
     for (uint32_t i = 0; i < a->n; i++) {
         uint64_t here = ring[bytes % (LONGEST + 1)][i];
         if (!here)
             continue;
-        uint32_t n = lang_edges(a->of, a->state[i], edges, 128);
-        if (n > 128) {
-            at = pool_alloc(c->p, n * sizeof *at);
-            if (!at)
-                return 0;
-            (void)lang_edges(a->of, a->state[i], at, n);
-        }
-        if (!pool_step(c->p, n))
+        if (!pool_step(c->p, a->first[i + 1] - a->first[i]))
             return 0;
-        for (uint32_t j = 0; j < n; j++) {
+        for (uint32_t j = a->first[i]; j < a->first[i + 1]; j++) {
             uint64_t letters[LONGEST + 1];
-            uint32_t to;
-            edge_letters(at[j], letters);
-            if (!place(c, a, at[j].to, &to))
-                return 0;
-            for (uint32_t k = 1; k <= LONGEST; k++)
-                ring[(bytes + k) % (LONGEST + 1)][to] =
-                    sum(ring[(bytes + k) % (LONGEST + 1)][to], product(here, letters[k]));
+            edge_letters(a->edges[j], letters);
+            for (uint32_t k = 1; k <= LONGEST; k++) {
+                uint64_t *there = &ring[(bytes + k) % (LONGEST + 1)][a->edges[j].to];
+                *there = sum(*there, product(here, letters[k]));
+            }
         }
-        at = edges;
     }
     return 1;
 }
@@ -175,19 +214,18 @@ static int offer(costing *c, price at, uint64_t n) {
 static int offer_words(costing *c, const lang *l, price base, uint64_t need, const uint64_t *used, uint32_t n_used) {
     automaton a = {.of = l};
     uint64_t *ring[LONGEST + 1], got = 0;
-    uint32_t idle = 0, start;
+    uint32_t idle = 0;
     if (lang_is_empty(l) || base.bytes >= IR_INFINITE)
         return 1;
-    a.state = pool_alloc(c->p, MAX_STATES * sizeof *a.state);
-    for (uint32_t i = 0; i <= LONGEST; i++)
-        ring[i] = pool_alloc(c->p, MAX_STATES * sizeof **ring);
-    if (c->p->status != ENGINE_OK || !place(c, &a, lang_start(l), &start))
+    if (!explore(c, &a))
         return 0;
-    ring[0][start] = 1;
+    for (uint32_t i = 0; i <= LONGEST; i++)
+        if (!(ring[i] = pool_alloc(c->p, a.n * sizeof **ring)))
+            return 0;
+    ring[0][0] = 1;
     for (uint32_t bytes = 0; got < need && idle <= LONGEST; bytes++) {
         uint64_t *here = ring[bytes % (LONGEST + 1)], words = 0, any = 0, taken = 0;
-        uint32_t states = a.n;
-        for (uint32_t i = 0; i < states; i++) {
+        for (uint32_t i = 0; i < a.n; i++) {
             any |= here[i];
             words = sum(words, lang_accepts(l, a.state[i]) ? here[i] : 0);
         }
