@@ -162,11 +162,11 @@ class _Run:
             rows: list[native.Floats] = []
             if forced and self.logprobs is not None:
                 rows, waiting = self._rows(waiting, forced), []
-            chosen: list[tuple[int, native.Floats | None]] = (
-                [(token, rows[index] if rows else None) for index, token in enumerate(forced)]
-                if forced
-                else [self._choose(waiting)]
-            )
+            chosen: list[tuple[int, native.Floats | None]]
+            if rows:  # as many as the context has room for, and one
+                chosen = list(zip(forced, rows, strict=False))
+            else:
+                chosen = [(token, None) for token in forced] or [self._choose(waiting)]
             for token, row in chosen:
                 piece = self._piece(token, row)
                 yield piece
