@@ -107,40 +107,6 @@ def lark(grammar: Grammar) -> str:
             return f"{body}~{e[2]}..{e[3]}"
         return "(" + {"seq": " ", "alt": " | "}[e[0]].join(map(write, e[1])) + ")"
 
-    return "".join(f"{'root' if i == 0 else f'r{i}'} ::= {write(e)}\n" for i, e in enumerate(grammar))
-
-
-def lark(grammar: Grammar) -> str:
-    """The grammar in Lark's notation."""
-
-    def write(e: Expr) -> str:
-        if e[0] == "text":
-            return f'"{e[1]}"'
-        if e[0] == "set":
-            return f"/[{e[1]}]/"
-        if e[0] == "ref":
-            return "start" if e[1] == 0 else f"r{e[1]}"
-        if e[0] == "rep":
-            body = f"({write(e[1])})"
-<<<<<<< HEAD
-<<<<<<< HEAD
-            if e[3] is None:
-                return f"{body}*" if e[2] == 0 else f"{body}~{e[2]} {body}*"
-            return f"{body}~{e[2]}..{e[3]}"
-=======
-=======
->>>>>>> 88b7e6d (JSON documents are tested at every cut; only what is continued is named as filled)
-            return (
-                body + ("*" if e[2] == 0 else f"~{e[2]} {body}*")
-                if e[3] is None
-                else f"{body}~{e[2]}..{e[3]}"
-            )
-<<<<<<< HEAD
->>>>>>> bb67ee7 (Languages are tested against Python's sets, re, decimal and jsonschema's checkers)
-=======
->>>>>>> 88b7e6d (JSON documents are tested at every cut; only what is continued is named as filled)
-        return "(" + {"seq": " ", "alt": " | "}[e[0]].join(map(write, e[1])) + ")"
-
     return "".join(f"{'start' if i == 0 else f'r{i}'}: {write(e)}\n" for i, e in enumerate(grammar))
 
 
