@@ -3,7 +3,7 @@
  * States that cannot be reached, or cannot reach acceptance, go first. States from which only
  * finitely many strings are accepted are then merged from the ends backwards, in one pass; the
  * others by refining classes (first: acceptance and the length of the shortest string) until nothing
- * changes. A round costs its edges, counted in the pool's steps. */
+ * changes. A round costs the edges of the states that it looks at, counted in the pool's steps. */
 #include <string.h>
 
 #include "lang_impl.h"
@@ -18,6 +18,7 @@ typedef struct classes {
     uint32_t *table;      /* a state, or UINT32_MAX */
     uint32_t table_size;
     uint32_t *rep;        /* of a class */
+    uint32_t *slots, n_slots; /* places of the table taken in this round */
     uint32_t n_classes;
 } classes;
 
@@ -183,6 +184,8 @@ static uint32_t find_like(classes *c, uint32_t i, int same) {
         at = (at + 1) & (c->table_size - 1);
     }
     c->table[at] = i;
+    if (same)
+        c->slots[c->n_slots++] = at;
     return i;
 }
 
@@ -200,33 +203,118 @@ static void merge_finite(classes *c) {
     c->n_fixed = c->n_classes;
 }
 
-/* Refine the classes of the infinite states until their number stays. */
-static int refine(lang_set *s, classes *c, const uint32_t *length) {
-    uint32_t n = c->d->n_states, count = 0;
-    uint32_t *next = scratch_alloc(s, (n + 1ull) * sizeof *next);
-    if (!next)
+/* ---- Refinement of the infinite states ---------------------------------------------------------- */
+
+/* A round looks at the states of which a successor has changed its class since they were looked at; the
+ * others of a class agree as before. Within a class, those that agree keep together: the ones not looked at
+ * keep the class's number, or else the largest group does. */
+typedef struct rounds {
+    uint32_t *first, *from;   /* sources of edges */
+    uint32_t *dirty, n_dirty; /* states to look at */
+    uint8_t *is_dirty;
+    uint32_t *group;          /* of a dirty state: the state that stands for its group */
+    uint32_t *members;        /* of a group, by that state */
+    uint32_t *size;           /* of a class */
+    uint32_t *looked_at;      /* of a class: how many of it are dirty */
+    uint32_t *largest;        /* of a class: its largest group */
+    uint32_t *changed;
+} rounds;
+
+static int init_rounds(lang_set *s, classes *c, rounds *r, const uint32_t *length) {
+    uint32_t n = c->d->n_states;
+    uint32_t *seed = scratch_alloc(s, (2ull * n + 2) * sizeof *seed);
+    memset(r, 0, sizeof *r);
+    r->dirty = scratch_alloc(s, (n + 1ull) * sizeof *r->dirty);
+    r->is_dirty = scratch_zero(s, n + 1ull);
+    r->group = scratch_alloc(s, (n + 1ull) * sizeof *r->group);
+    r->members = scratch_alloc(s, (n + 1ull) * sizeof *r->members);
+    r->size = scratch_zero(s, (n + 1ull) * sizeof *r->size);
+    r->looked_at = scratch_zero(s, (n + 1ull) * sizeof *r->looked_at);
+    r->largest = scratch_alloc(s, (n + 1ull) * sizeof *r->largest);
+    r->changed = scratch_alloc(s, (n + 1ull) * sizeof *r->changed);
+    c->slots = scratch_alloc(s, (n + 1ull) * sizeof *c->slots);
+    if (!seed || !r->dirty || !r->is_dirty || !r->group || !r->members || !r->size || !r->looked_at || !r->largest ||
+        !r->changed || !c->slots || !sources(s, c->d, &r->first, &r->from))
         return 0;
-    for (uint32_t q = c->n_finite; q < n; q++) /* not dense; above the fixed ones */
-        c->class[c->order[q]] = c->n_fixed + 2 * length[c->order[q]] + c->d->accept[c->order[q]];
-    for (uint32_t before = UINT32_MAX; count != before;) {
-        before = count;
-        count = 0;
-        if (!pool_step(s->pool, c->d->n_edges + n))
+    memset(seed, 0xFF, (2ull * n + 2) * sizeof *seed);
+    memset(c->table, 0xFF, c->table_size * sizeof *c->table);
+    for (uint32_t q = c->n_finite; q < n; q++) {
+        uint32_t i = c->order[q], key = 2 * length[i] + c->d->accept[i];
+        if (seed[key] == UINT32_MAX)
+            seed[key] = c->n_classes++;
+        c->class[i] = seed[key];
+        r->size[seed[key]]++;
+        r->dirty[r->n_dirty++] = i;
+    }
+    return 1;
+}
+
+/* Sort the dirty states into groups that agree. */
+static int group_dirty(lang_set *s, classes *c, rounds *r) {
+    uint64_t cost = 0;
+    c->n_slots = 0;
+    for (uint32_t q = 0; q < r->n_dirty; q++) {
+        uint32_t i = r->dirty[q], k = c->class[i], like = find_like(c, i, 1);
+        if (like == i)
+            r->members[i] = 0;
+        r->group[i] = like;
+        r->members[like]++;
+        if (r->looked_at[k]++ == 0 || r->members[like] > r->members[r->largest[k]])
+            r->largest[k] = like;
+        cost += 1 + c->d->first[i + 1] - c->d->first[i];
+    }
+    for (uint32_t q = 0; q < c->n_slots; q++)
+        c->table[c->slots[q]] = UINT32_MAX;
+    return pool_step(s->pool, cost);
+}
+
+/* Give new numbers to the groups that leave their class; how many states changed. */
+static uint32_t split(classes *c, rounds *r) {
+    uint32_t n = 0;
+    for (uint32_t q = 0; q < r->n_dirty; q++) {
+        uint32_t i = r->dirty[q], k = c->class[r->group[i]];
+        r->is_dirty[i] = 0;
+        if (r->group[i] == i && (r->looked_at[k] < r->size[k] || r->largest[k] != i))
+            r->members[i] = c->n_classes++; /* from here on: the group's new class */
+        else if (r->group[i] == i)
+            r->members[i] = k;
+    }
+    for (uint32_t q = 0; q < r->n_dirty; q++)
+        r->looked_at[c->class[r->dirty[q]]] = 0;
+    for (uint32_t q = 0; q < r->n_dirty; q++) {
+        uint32_t i = r->dirty[q], to = r->members[r->group[i]];
+        if (to == c->class[i])
+            continue;
+        r->size[c->class[i]]--;
+        r->size[to]++;
+        c->class[i] = to;
+        r->changed[n++] = i;
+    }
+    return n;
+}
+
+static int refine(lang_set *s, classes *c, const uint32_t *length) {
+    rounds r;
+    if (!init_rounds(s, c, &r, length))
+        return 0;
+    while (r.n_dirty) {
+        if (!group_dirty(s, c, &r))
             return 0;
-        memset(c->table, 0xFF, c->table_size * sizeof *c->table);
-        for (uint32_t q = c->n_finite; q < n; q++) {
-            uint32_t i = c->order[q], like = find_like(c, i, 1);
-            if (like == i) {
-                c->rep[c->n_fixed + count] = i;
-                next[i] = c->n_fixed + count++;
-            } else {
-                next[i] = next[like];
+        uint32_t n = split(c, &r);
+        r.n_dirty = 0;
+        for (uint32_t q = 0; q < n; q++) {
+            uint32_t i = r.changed[q];
+            for (uint32_t k = r.first[i]; k < r.first[i + 1]; k++) {
+                uint32_t from = r.from[k];
+                if (!r.is_dirty[from] && r.size[c->class[from]] > 1) {
+                    r.is_dirty[from] = 1;
+                    r.dirty[r.n_dirty++] = from;
+                }
             }
         }
-        for (uint32_t q = c->n_finite; q < n; q++)
-            c->class[c->order[q]] = next[c->order[q]];
     }
-    c->n_classes = c->n_fixed + count;
+    for (uint32_t q = c->n_finite; q < c->d->n_states; q++)
+        c->rep[c->class[c->order[q]]] = c->order[q];
     return 1;
 }
 

@@ -358,14 +358,33 @@ static int fill_moves(subset_machine *m, uint32_t state) {
     return 1;
 }
 
+/* The class before k whose letters lead to the same places; k itself where there is none. */
+static uint32_t same_moves(const subset_machine *m, uint32_t k) {
+    for (uint32_t i = 0; i < m->n_kinds; i++) {
+        uint32_t other = m->kinds[i];
+        if (m->n_moves[other] == m->n_moves[k] &&
+            (!m->uses_word || m->class_is_word[other] == m->class_is_word[k]) &&
+            memcmp(m->moves[other], m->moves[k], m->n_moves[k] * sizeof **m->moves) == 0)
+            return other;
+    }
+    return k;
+}
+
 /* The state behind each class of letters: target[class], REGEX_NONE where there is none. */
 static int state_targets(subset_machine *m, uint32_t state, uint32_t *target) {
     if (!fill_moves(m, state))
         return 0;
+    m->n_kinds = 0;
     for (uint32_t k = 0; k < m->n_classes; k++) {
         target[k] = REGEX_NONE;
         if (m->n_moves[k] == 0)
             continue;
+        uint32_t same = same_moves(m, k);
+        if (same != k) {
+            target[k] = target[same];
+            continue;
+        }
+        m->kinds[m->n_kinds++] = k;
         clear_work(m);
         for (uint32_t i = 0; i < m->n_moves[k]; i++)
             if (!push(m, m->moves[k][i].node, m->moves[k][i].duty))
@@ -376,7 +395,7 @@ static int state_targets(subset_machine *m, uint32_t state, uint32_t *target) {
             return 0;
         target[k] = state_number(m, context);
     }
-    return m->s->pool->status == ENGINE_OK;
+    return pool_step(m->s->pool, (uint64_t)m->n_classes);
 }
 
 static int explore(subset_machine *m, dfa *d) {
@@ -424,7 +443,8 @@ static int prepare(subset_machine *m, uint32_t context) {
     m->moves = scratch_zero(m->s, m->n_classes * sizeof *m->moves);
     m->n_moves = scratch_zero(m->s, m->n_classes * sizeof *m->n_moves);
     m->cap_moves = scratch_zero(m->s, m->n_classes * sizeof *m->cap_moves);
-    if (!m->seen || !m->moves || !m->n_moves || !m->cap_moves || duty_number(m, NULL, 0) != 0)
+    m->kinds = scratch_alloc(m->s, m->n_classes * sizeof *m->kinds);
+    if (!m->kinds || !m->seen || !m->moves || !m->n_moves || !m->cap_moves || duty_number(m, NULL, 0) != 0)
         return 0;
     clear_work(m);
     passing p = {.context = context, .next = -1};

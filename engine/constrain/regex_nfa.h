@@ -66,6 +66,7 @@ typedef struct subset_machine {
     uint32_t *seen, stamp;               /* by node: in this closure with no obligations */
     thread **moves;                      /* by class */
     uint32_t *n_moves, *cap_moves;
+    uint32_t *kinds, n_kinds;            /* classes that lead to different places, of one state */
     duty *duties;
     uint32_t n_duties, cap_duties;
 } subset_machine;

@@ -245,6 +245,22 @@ class Lang:
                     work.append(to)
         return seen
 
+    def is_minimal(self) -> bool:
+        """Whether no two states accept the same strings: classes refined by hand; for small languages."""
+        states = sorted(self.states())
+        cuts = sorted(
+            {0, *(code for state in states for low, high, _ in self.edges(state) for code in (low, high))}
+        )
+        points = sorted({*cuts, *(code + 1 for code in cuts if code not in (0xD7FF, 0x10FFFF))})
+        rows = {state: [self.step(state, code) for code in points] for state in states}
+        of = {state: int(self.accepts(state)) for state in states} | {DEAD: -1}
+        while True:
+            keys = {state: (of[state], *(of[to] for to in rows[state])) for state in states}
+            number = {key: i for i, key in enumerate(dict.fromkeys(keys.values()))}
+            if len(number) == len(set(of.values())) - 1:
+                return len(number) == len(states)
+            of = {state: number[keys[state]] for state in states} | {DEAD: -1}
+
     def sample(self, rng: random.Random, most: int = 50) -> str:
         """A random member; past ``most`` characters it takes the shortest way out."""
         state = self.start

@@ -131,6 +131,18 @@ def test_complements_within_the_texts_that_are_held(languages: Make) -> None:
     assert (above & below) == made.empty()
 
 
+def test_automata_are_minimal(languages: Make) -> None:
+    made = languages()
+    cases: list[dict[str, Any]] = [
+        {"integer": 1},
+        {"low": "-90", "high": "90"},
+        {"multiple": "12e2"},
+        {"multiple": "0.25", "high": "7"},
+    ]
+    for case in cases:
+        assert made.numbers(**case).is_minimal()
+
+
 def test_minus_zero_is_zero(languages: Make) -> None:
     made = languages()
     assert "-0" in made.numbers("0")

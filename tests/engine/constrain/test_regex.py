@@ -65,6 +65,7 @@ def test_patterns_match_what_python_matches(languages: Make, tree: Pair, search:
         assert (word in lang) == bool(match(word)), (ecma, word)
     if lang.start != lib.DEAD:
         assert match(lang.sample(rng, 12))
+        assert lang.is_minimal()
 
 
 @pytest.mark.parametrize(
