@@ -8,27 +8,16 @@
  * left only in a later step than it was opened in; that is what makes left recursion, open or hidden,
  * ordinary. Every item can be completed: distance(state) + distance(node) bytes are enough.
  *
- * Refused: steps that would take more than EFFORT units of work (grammars ambiguous without measure)
- * fail the arena. The program belongs to the pool, positions to their arenas. */
+ * A step that would take more than EFFORT units of work (grammars ambiguous without measure) fails the
+ * arena, unless it is towards the ending: endings are found without knowing the other ways. The program
+ * belongs to the pool, positions to their arenas. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "cfg.h"
 
-enum { EFFORT = 1 << 17, FEW = 24, ROOM = 48, COPY_LINKS = 16, MERGE_DEPTH = 8, MERGE_EFFORT = 1000 };
+enum { EFFORT = 1 << 17, FEW = 24, ROOM = 48, COPY_LINKS = 16, MERGE_DEPTH = 8, MERGE_EFFORT = 1000, MERGES_EFFORT = 20000, KERNEL = 4 };
 #define FAR (1u << 31)       /* texts longer than this are not begun */
-
-typedef struct item {
-    const cfg_node *node;
-    uint32_t state;
-} item;
-
-struct doc {
-    uint32_t at;             /* bytes read, from 1 */
-    uint32_t distance;
-    uint32_t n;
-    item items[];            /* whose states have edges */
-};
 
 /* A node while its step is on. */
 typedef struct fresh_node {
@@ -56,14 +45,14 @@ typedef struct frontier {
     doc_arena *arena;
     uint32_t at;
     uint32_t n, room;
-    item *items;
+    cfg_item *items;
     uint32_t *table, table_size; /* item -> index + 1, once there are more than FEW */
     fresh_node *fresh, **fresh_end;
     fresh_node **by_start;       /* open addressing by start state, once there are more than FEW */
     uint32_t n_fresh, by_start_size;
-    uint32_t effort;
+    uint32_t effort, limit, merge_effort, n_kernel; /* merge_effort: comparisons left for merging nodes */
     int accepting, failed;
-    item own[ROOM];
+    cfg_item own[ROOM];
 } frontier;
 
 /* ---- Sets of items ------------------------------------------------------------------------------ */
@@ -76,14 +65,11 @@ static void *take(frontier *f, uint64_t bytes)
     return at;
 }
 
-/* Count work; past the limit the arena fails, as it does for lack of room. */
+/* Count work; 0 past the limit. */
 static int work(frontier *f, uint32_t n)
 {
     f->effort += n;
-    if (f->effort > EFFORT) {
-        (void)doc_arena_alloc(f->arena, UINT64_MAX);
-        f->failed = 1;
-    }
+    f->failed |= f->effort > f->limit;
     return !f->failed;
 }
 
@@ -138,14 +124,14 @@ static int add_item(frontier *f, const cfg_node *node, uint32_t state)
     if (has_item(f, node, state))
         return 1;
     if (f->n == f->room) {
-        item *items = take(f, 2 * (uint64_t)f->room * sizeof *items);
+        cfg_item *items = take(f, 2 * (uint64_t)f->room * sizeof *items);
         if (items == NULL)
             return 0;
         memcpy(items, f->items, f->n * sizeof *items);
         f->items = items;
         f->room *= 2;
     }
-    f->items[f->n++] = (item){node, state};
+    f->items[f->n++] = (cfg_item){node, state};
     if (f->table_size > 0)
         table_put(f, f->n - 1);
     return f->n < FEW || 2 * f->n < f->table_size || table_grow(f);
@@ -252,7 +238,7 @@ static int add_tail(frontier *f, fresh_node *x, uint32_t state, const cfg_node *
 /* ---- One step -------------------------------------------------------------------------------------- */
 
 /* What an item leads to without reading. */
-static int close_item(frontier *f, item it)
+static int close_item(frontier *f, cfg_item it)
 {
     const cfg_state *s = &f->g->states[it.state];
     if (s->end) {
@@ -403,8 +389,14 @@ static int alike(frontier *f, pairing *p, fresh_node *x, const cfg_node *y)
 /* Replace x, and what that takes, if it goes on as y does. */
 static int merge_into(frontier *f, fresh_node *x, const cfg_node *y)
 {
-    pairing p = {.n = 0, .budget = MERGE_EFFORT};
-    if (y->at == f->at || y->at == 0 || !alike(f, &p, x, y))
+    uint32_t budget = f->merge_effort < MERGE_EFFORT ? f->merge_effort : MERGE_EFFORT;
+    pairing p = {.n = 0, .budget = budget};
+    if (budget == 0 || y->at == f->at || y->at == 0)
+        return 0;
+    int same = alike(f, &p, x, y);
+    f->merge_effort -= p.budget > 0 ? budget - p.budget : budget;
+    f->merge_effort -= f->merge_effort > 0; /* what compares nothing takes time, too */
+    if (!same)
         return 0;
     for (uint32_t i = 0; i < p.n; i++)
         p.x[i]->same = p.y[i];
@@ -453,10 +445,10 @@ static const doc *settle(frontier *f)
     int replaced = f->fresh != NULL && merge_nodes(f);
     if (replaced)
         relink(f);
-    doc *at = take(f, sizeof *at + f->n * sizeof *at->items);
+    doc *at = take(f, sizeof *at + (f->n + KERNEL) * sizeof *at->items);
     if (at == NULL || f->failed)
         return NULL;
-    *at = (doc){.at = f->at, .distance = f->accepting ? 0 : FAR};
+    *at = (doc){.at = f->at, .distance = f->accepting ? 0 : FAR, .n_kernel = f->n_kernel};
     for (uint32_t i = 0; i < f->n; i++) {
         const cfg_state *s = &f->g->states[f->items[i].state];
         const cfg_node *node = replaced ? merged(f, f->items[i].node) : f->items[i].node;
@@ -464,9 +456,21 @@ static const doc *settle(frontier *f)
         if (s->n_edges == 0 || d >= FAR || (node != f->items[i].node && has_item(f, node, f->items[i].state)))
             continue;
         at->distance = d < at->distance ? d : at->distance;
-        at->items[at->n++] = (item){node, f->items[i].state};
+        at->items[at->n++] = (cfg_item){node, f->items[i].state};
     }
+    memcpy(at->items + at->n, f->items, f->n_kernel * sizeof *at->items);
     return at->distance == FAR ? NULL : at;
+}
+
+/* Whether the items moved so far are the kernel of the position that they came from. */
+static int same_kernel(const frontier *f, const doc *at)
+{
+    if (f->n != at->n_kernel)
+        return 0;
+    for (uint32_t i = 0; i < f->n; i++)
+        if (!has_item(f, at->items[at->n + i].node, at->items[at->n + i].state))
+            return 0;
+    return 1;
 }
 
 static void begin(frontier *f, const cfg *g, doc_arena *arena, uint32_t at)
@@ -474,7 +478,9 @@ static void begin(frontier *f, const cfg *g, doc_arena *arena, uint32_t at)
     f->g = g;
     f->arena = arena;
     f->at = at;
-    f->n = f->table_size = f->n_fresh = f->by_start_size = f->effort = 0;
+    f->n = f->table_size = f->n_fresh = f->by_start_size = f->effort = f->n_kernel = 0;
+    f->limit = EFFORT;
+    f->merge_effort = MERGES_EFFORT;
     f->room = ROOM;
     f->items = f->own;
     f->table = NULL;
@@ -488,7 +494,10 @@ static const doc *cfg_begin(void *program, doc_arena *arena)
     const cfg *g = program;
     frontier f;
     begin(&f, g, arena, 1);
-    return add_item(&f, &g->bottom, g->start) ? settle(&f) : NULL;
+    const doc *at = add_item(&f, &g->bottom, g->start) ? settle(&f) : NULL;
+    if (f.failed)
+        (void)doc_arena_alloc(arena, UINT64_MAX);
+    return f.failed ? NULL : at;
 }
 
 /* All items stay within their rules, and need no closing: the common case. */
@@ -499,13 +508,15 @@ static const doc *move_within(const cfg *g, doc_arena *arena, const doc *at, uin
     while (e->hi < byte)
         e++;
     const cfg_state *to = &g->states[e->to];
+    if (at->n_kernel == 1 && at->items[1].state == e->to && at->items[1].node == at->items[0].node)
+        return at;
     if (to->end || to->n_calls > 0 || to->n_edges == 0)
         return NULL;
-    doc *next = doc_arena_alloc(arena, sizeof *next + sizeof *next->items);
+    doc *next = doc_arena_alloc(arena, sizeof *next + 2 * sizeof *next->items);
     if (next == NULL)
         return NULL;
-    *next = (doc){.at = at->at + 1, .distance = sum(to->distance, at->items[0].node->distance), .n = 1};
-    next->items[0] = (item){at->items[0].node, e->to};
+    *next = (doc){.at = at->at + 1, .distance = sum(to->distance, at->items[0].node->distance), .n = 1, .n_kernel = 1};
+    next->items[0] = next->items[1] = (cfg_item){at->items[0].node, e->to};
     return next;
 }
 
@@ -514,11 +525,90 @@ static int has_byte(const cfg_state *s, uint8_t byte)
     return (int)(s->set[byte / 64] >> (byte % 64) & 1);
 }
 
+/* ---- Without effort ----------------------------------------------------------------------------- */
+
+/* An edge of the item's state over `byte` (any where it is negative) on a way to the nearest ending. */
+static const cfg_edge *nearest_edge(const cfg *g, const cfg_item *it, int byte)
+{
+    const cfg_state *s = &g->states[it->state];
+    for (uint32_t k = 0; k < s->n_edges; k++) {
+        const cfg_edge *e = &g->edges[s->edges + k];
+        if ((byte < 0 || (e->lo <= byte && byte <= e->hi)) && g->states[e->to].distance + 1 == s->distance)
+            return e;
+    }
+    return NULL;
+}
+
+/* What an item leads to without reading, on a way to its nearest ending. */
+static int close_nearest(frontier *f, cfg_item it)
+{
+    const cfg_state *s = &f->g->states[it.state];
+    if (s->distance == 0) {
+        f->accepting |= s->document;
+        for (const cfg_link *l = it.node->links; l != NULL && !s->document; l = l->next)
+            if (sum(f->g->states[l->state].distance, l->node->distance) == it.node->distance &&
+                !add_item(f, l->node, l->state))
+                return 0;
+        return 1;
+    }
+    for (uint32_t k = 0; k < s->n_calls; k++) {
+        const cfg_return *call = &f->g->calls[s->calls + k];
+        if (f->g->states[call->start].distance + f->g->states[call->to].distance != s->distance)
+            continue;
+        fresh_node *x = node_for(f, call->start);
+        if (x == NULL || !add_link(f, x, call->to, it.node))
+            return 0;
+        x->node.distance = sum(f->g->states[call->to].distance, it.node->distance);
+        return 1;
+    }
+    return 1;
+}
+
+/* The step over the closing byte that goes on with one shortest ending alone: its cost does not depend
+ * on how ambiguous the grammar is. */
+static const doc *step_nearest(const cfg *g, doc_arena *arena, const doc *at, uint8_t byte)
+{
+    frontier f;
+    begin(&f, g, arena, at->at + 1);
+    f.limit = UINT32_MAX / 2;
+    for (uint32_t i = 0; i < at->n && f.n == 0; i++) {
+        const cfg_edge *e = nearest_edge(g, &at->items[i], byte);
+        if (e != NULL && sum(g->states[at->items[i].state].distance, at->items[i].node->distance) == at->distance)
+            (void)add_item(&f, at->items[i].node, e->to);
+    }
+    doc *next = take(&f, sizeof *next + sizeof *next->items);
+    if (next == NULL)
+        return NULL;
+    *next = (doc){.at = f.at, .distance = at->distance - 1, .narrow = 1};
+    for (uint32_t i = 0; i < f.n && next->n == 0 && !f.accepting; i++) {
+        if (nearest_edge(g, &f.items[i], -1) != NULL)
+            next->items[next->n++] = f.items[i];
+        else if (!close_nearest(&f, f.items[i]))
+            return NULL;
+    }
+    return next;
+}
+
+static int cfg_closing(void *program, const doc *at, uint8_t *byte);
+
+/* A step that took too much effort: endings go on, anything else fails the arena, which is an error and
+ * neither a refusal of the byte nor an ending. */
+static const doc *step_without_effort(const cfg *g, doc_arena *arena, const doc *at, uint8_t byte)
+{
+    uint8_t closing;
+    if (!doc_arena_failed(arena) && cfg_closing((void *)(uintptr_t)g, at, &closing) && closing == byte)
+        return step_nearest(g, arena, at, byte);
+    (void)doc_arena_alloc(arena, UINT64_MAX);
+    return NULL;
+}
+
 static const doc *cfg_step(void *program, doc_arena *arena, const doc *at, uint8_t byte)
 {
     const cfg *g = program;
     frontier f;
     uint32_t n = 0;
+    if (at->narrow)
+        return step_without_effort(g, arena, at, byte);
     for (uint32_t i = 0; i < at->n; i++)
         n += (uint32_t)has_byte(&g->states[at->items[i].state], byte);
     if (n == 0 || at->at == UINT32_MAX)
@@ -529,21 +619,25 @@ static const doc *cfg_step(void *program, doc_arena *arena, const doc *at, uint8
             return next;
     }
     begin(&f, g, arena, at->at + 1);
-    for (uint32_t i = 0; i < at->n; i++) {
+    for (uint32_t i = 0; i < at->n && !f.failed; i++) {
         const cfg_state *s = &g->states[at->items[i].state];
         if (!has_byte(s, byte))
             continue;
         for (const cfg_edge *e = g->edges + s->edges, *end = e + s->n_edges; e < end && e->lo <= byte; e++)
             if (e->hi >= byte && !add_item(&f, at->items[i].node, e->to))
-                return NULL;
+                break;
     }
-    return settle(&f);
+    if (!f.failed && same_kernel(&f, at))
+        return at;
+    f.n_kernel = f.n <= KERNEL ? f.n : 0;
+    const doc *next = f.failed ? NULL : settle(&f);
+    return f.failed ? step_without_effort(g, arena, at, byte) : next;
 }
 
 static void cfg_allowed(void *program, const doc *at, uint64_t set[4])
 {
     const cfg *g = program;
-    memset(set, 0, 4 * sizeof *set);
+    memset(set, at->narrow ? 0xFF : 0, 4 * sizeof *set);
     for (uint32_t i = 0; i < at->n; i++)
         for (uint32_t k = 0; k < 4; k++)
             set[k] |= g->states[at->items[i].state].set[k];
@@ -610,106 +704,6 @@ static uint32_t cfg_exceptions(void *program, const doc *at, const char **texts,
 static void cfg_free(void *program)
 {
     (void)program; /* the pool's */
-}
-
-/* ---- Keeping ---------------------------------------------------------------------------------------- */
-
-/* Nodes that are being copied; those that live in the arena already, or in the program, are shared. */
-typedef struct copying {
-    doc_arena *to;
-    const cfg_node **from;
-    cfg_node **copies;
-    uint32_t *table;         /* node -> index + 1; room * 2 */
-    uint32_t n, room;
-    int failed;
-} copying;
-
-static uint32_t copy_slot(const copying *c, const cfg_node *node)
-{
-    uint32_t mask = c->room * 2 - 1, at = item_hash(node, 0) & mask;
-    while (c->table[at] != 0 && c->from[c->table[at] - 1] != node)
-        at = (at + 1) & mask;
-    return at;
-}
-
-static int copy_room(copying *c)
-{
-    if (c->n < c->room)
-        return 1;
-    uint32_t room = c->room == 0 ? 32 : c->room * 2;
-    const cfg_node **from = realloc(c->from, room * sizeof *from);
-    if (from != NULL)
-        c->from = from;
-    cfg_node **copies = realloc(c->copies, room * sizeof *copies);
-    if (copies != NULL)
-        c->copies = copies;
-    uint32_t *table = calloc(room, 2 * sizeof *table);
-    if (from == NULL || copies == NULL || table == NULL) {
-        free(table);
-        return 0;
-    }
-    free(c->table);
-    c->table = table;
-    c->room = room;
-    for (uint32_t i = 0; i < c->n; i++)
-        table[copy_slot(c, from[i])] = i + 1;
-    return 1;
-}
-
-static const cfg_node *copy_of(copying *c, const cfg_node *node)
-{
-    if (node->arena == NULL || node->arena == c->to)
-        return node;
-    if (c->failed || !copy_room(c)) {
-        c->failed = 1;
-        return node;
-    }
-    uint32_t at = copy_slot(c, node);
-    if (c->table[at] != 0)
-        return c->copies[c->table[at] - 1];
-    cfg_node *copy = doc_arena_alloc(c->to, sizeof *copy);
-    if (copy == NULL) {
-        c->failed = 1;
-        return node;
-    }
-    *copy = (cfg_node){.arena = c->to, .at = node->at, .distance = node->distance};
-    c->from[c->n] = node;
-    c->copies[c->n] = copy;
-    c->table[at] = ++c->n;
-    return copy;
-}
-
-static void copy_links(copying *c, uint32_t index)
-{
-    const cfg_link **end = &c->copies[index]->links;
-    for (const cfg_link *l = c->from[index]->links; l != NULL && !c->failed; l = l->next) {
-        cfg_link *copy = doc_arena_alloc(c->to, sizeof *copy);
-        if (copy == NULL) {
-            c->failed = 1;
-            return;
-        }
-        *copy = (cfg_link){NULL, copy_of(c, l->node), l->state};
-        *end = copy;
-        end = &copy->next;
-    }
-}
-
-static const doc *cfg_keep(void *program, doc_arena *to, const doc *at)
-{
-    (void)program;
-    copying c = {.to = to};
-    doc *kept = doc_arena_alloc(to, sizeof *kept + at->n * sizeof *kept->items);
-    if (kept == NULL)
-        return NULL;
-    *kept = *at;
-    for (uint32_t i = 0; i < at->n; i++)
-        kept->items[i] = (item){copy_of(&c, at->items[i].node), at->items[i].state};
-    for (uint32_t i = 0; i < c.n && !c.failed; i++)
-        copy_links(&c, i);
-    free(c.from);
-    free(c.copies);
-    free(c.table);
-    return c.failed ? NULL : kept;
 }
 
 const doc_ops cfg_ops = {

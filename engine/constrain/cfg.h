@@ -140,6 +140,23 @@ typedef struct cfg_node {
     uint32_t distance;             /* fewest bytes from the end of the call to the end of the document */
 } cfg_node;
 
+/* A state of some rule's automaton, and the call that it works for. */
+typedef struct cfg_item {
+    const cfg_node *node;
+    uint32_t state;
+} cfg_item;
+
+struct doc {
+    uint32_t at;             /* bytes read, from 1 */
+    uint32_t distance;
+    uint32_t narrow;         /* 1: only a shortest ending is known, for lack of effort */
+    uint32_t n;
+    uint32_t n_kernel;       /* 0: more than a few, or the start of the document, or narrow */
+    /* First the items whose states have edges; behind them the kernel, from which closing made them: a
+     * step that arrives at the same kernel arrives at the same position. */
+    cfg_item items[];
+};
+
 typedef struct cfg {
     const cfg_state *states;
     const cfg_edge *edges;
@@ -152,6 +169,7 @@ typedef struct cfg {
 /* Automata of all rules that `document` reaches; prunes what can never end. */
 engine_status cfg_build(cfg_source *s, const cfg_expr *document, uint64_t at, cfg **out);
 extern const doc_ops cfg_ops;
+const doc *cfg_keep(void *program, doc_arena *to, const doc *at); /* (cfg_keep.c) */
 
 engine_status gbnf_read(cfg_source *s, const cfg_expr **document, uint64_t *at);
 engine_status lark_read(cfg_source *s, const cfg_expr **document, uint64_t *at);

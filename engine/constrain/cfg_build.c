@@ -366,7 +366,7 @@ engine_status cfg_build(cfg_source *s, const cfg_expr *document, uint64_t at, cf
 {
     nfa a;
     builder b = {.a = &a, .p = s->p};
-    if (nfa_build(&a, s, document) != ENGINE_OK)
+    if (cfg_nfa_build(&a, s, document) != ENGINE_OK)
         return s->p->status;
     if (nfa_cost(&a, a.n_rules - 1) == CFG_INFINITE)
         return cfg_refuse(s, ENGINE_EUNSUPPORTED, at,

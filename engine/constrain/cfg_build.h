@@ -44,6 +44,6 @@ static inline uint32_t nfa_cost(const nfa *a, uint32_t rule)
 }
 
 /* All rules, with distances. */
-engine_status nfa_build(nfa *a, cfg_source *s, const cfg_expr *document);
+engine_status cfg_nfa_build(nfa *a, cfg_source *s, const cfg_expr *document);
 
 #endif

@@ -513,7 +513,7 @@ static engine_status sort_edges(nfa *a)
     return ENGINE_OK;
 }
 
-engine_status nfa_build(nfa *a, cfg_source *s, const cfg_expr *document)
+engine_status cfg_nfa_build(nfa *a, cfg_source *s, const cfg_expr *document)
 {
     for (uint32_t r = 0; r < s->n_rules; r++)
         if (s->rules[r].body == NULL)

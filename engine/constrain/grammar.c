@@ -370,7 +370,8 @@ const cfg_expr *cfg_lang(cfg_source *s, const lang *language)
             return NULL;
         w.first[i] = w.n_edges;
         w.accepts[i] = lang_accepts(language, state) != 0;
-        (void)lang_edges(language, state, w.edges + w.n_edges, n);
+        if (n > 0)
+            (void)lang_edges(language, state, w.edges + w.n_edges, n);
         for (uint32_t k = 0; k < n; k++, w.n_edges++) {
             lang_edge *edge = &w.edges[w.n_edges];
             edge->to = number_of(s, &w.names, edge->to);

@@ -1,7 +1,7 @@
 /* fuzz_grammar.c: libFuzzer target of grammars: sources in both notations, and walks under them.
  *
  * Byte 0 chooses the notation; up to a byte 0xFF comes the source, behind it what steers the walk. A
- * source is compiled within 64 MiB and ten million steps, or refused with a text. Promises on each
+ * source is compiled within 64 MiB and three million steps, or refused with a text. Promises on each
  * position of the walk: a byte is allowed exactly where a step leads on, endings get shorter by one byte
  * at a time and end legally, a kept copy allows and ends as its original does. */
 #include <stdint.h>
@@ -10,7 +10,9 @@
 #include "grammar.h"
 #include "walk.h"
 
-enum { STEPS = 48, ENDING = 4096, ARENA = 8 << 20 };
+enum { STEPS = 24, ENDING = 256, BUDGET = 300, ARENA = 8 << 20 };
+
+static int budget; /* steps left for this input: an ambiguous grammar takes milliseconds for one */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -42,7 +44,7 @@ static void close_from(const doc_ops *ops, void *machine, const doc *at)
     uint32_t left = ops->distance(machine, at);
     uint8_t byte;
     walk_require(arena != NULL, "the fuzzer has memory");
-    while (left > 0 && left < ENDING) {
+    while (left > 0 && left < ENDING && budget-- > 0) {
         walk_require(ops->closing(machine, at, &byte), "what may not end here has an ending");
         at = ops->step(machine, arena, at, byte);
         if (out_of_room(at, arena))
@@ -68,7 +70,7 @@ static void walk(const doc_ops *ops, void *machine, const uint8_t *steer, size_t
     doc_arena *arenas[2] = {doc_arena_new(ARENA), doc_arena_new(ARENA)};
     walk_require(arenas[0] != NULL && arenas[1] != NULL, "the fuzzer has memory");
     const doc *at = ops->start(machine, arenas[0]);
-    for (size_t i = 0; i < n && i < STEPS && !out_of_room(at, arenas[i & 1]); i++) {
+    for (size_t i = 0; i < n && i < STEPS && budget-- > 0 && !out_of_room(at, arenas[i & 1]); i++) {
         uint64_t set[4];
         close_from(ops, machine, at);
         ops->allowed(machine, at, set);
@@ -101,7 +103,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t len = end != NULL ? (size_t)(end - data) - 1 : size - 1;
     const uint8_t *steer = end != NULL ? end + 1 : data;
     size_t n = end != NULL ? size - len - 2 : size;
-    pool_init(&p, 64u << 20, 10000000);
+    budget = BUDGET;
+    pool_init(&p, 64u << 20, 3000000);
     int kind = data[0] & 1 ? ENGINE_CONSTRAINT_LARK : ENGINE_CONSTRAINT_GBNF;
     engine_status status = grammar_new(&p, kind, (const char *)data + 1, len, &ops, &machine);
     if (status == ENGINE_OK)

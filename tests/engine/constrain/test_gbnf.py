@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine import constrain
-from engine.errors import ConstraintError
+from engine.errors import ConstraintError, EngineError
 from tests.engine.constrain.grammars import accepts, allowed, matcher
 
 JSON = r"""
@@ -126,6 +126,19 @@ def test_recursion_of_every_kind_takes_bounded_time_and_memory(source: str) -> N
     at = matcher(gbnf(source), b"1+" * 20_000 + b"1")
     assert at.accepting
     assert at.close().data == b""
+
+
+def test_endings_do_not_depend_on_how_ambiguous_a_grammar_is() -> None:
+    rules = 3000  # each may stand at any place: sooner or later a byte takes more work than is granted
+    source = "root ::= " + " | ".join(f"r{i}" for i in range(rules)) + "\n"
+    source += "".join(f'r{i} ::= "a" root r{i * 7 % rules}? | "b"\n' for i in range(rules))
+    at = matcher(gbnf(source))
+    for _ in range(12):
+        at.commit_bytes(b"a")
+        assert at.close().data == b"b"
+    with pytest.raises(EngineError, match="out of memory"):
+        at.commit_bytes(b"bbb")
+    assert at.close().data == b"b"
 
 
 def test_deep_nesting_closes_as_deep() -> None:
