@@ -4,8 +4,8 @@
  * jsonschema's checker accepts, with one addition: leap seconds, which the checker does not know, are held
  * where they can be (23:59:60 in UTC; in a date-time on June 30th or December 31st; offsets of whole and half
  * hours). Smaller than the RFC: year 0000 is out; offsets at leap seconds; idn-hostname and the domains of
- * idn-email take letters of scripts that need no context (no combining marks, no right-to-left ones, no
- * "xn--"), labels with others than ASCII up to 12 characters; IRIs stay in the Basic Multilingual Plane;
+ * idn-email take the letters of about a dozen scripts, with the contexts that these need (no other combining
+ * marks, no "xn--", a domain all right to left or not at all), labels with others than ASCII up to 12 characters; IRIs stay in the Basic Multilingual Plane;
  * uri-template without reserved operators, and without % in names; relative-json-pointer without a digit behind a 0; regex takes
  * patterns that ECMA-262 and Python both read, groups nested up to two deep. A format is made once a set. */
 #include <stdio.h>
@@ -41,10 +41,22 @@
 #define ATEXT "[A-Za-z0-9!#$%&'*+\\-/=?^_`{|}~"
 #define ADDRESS "\\[(?:" IPV4 "|IPv6:" IPV6 ")\\]"
 /* Letters of scripts that IDNA takes in any place: lower case where there is case, composed, left to right. */
-#define PLAIN_LETTERS                                                                                      \
-    "\\u00DF-\\u00F6\\u00F8-\\u00FF\\u03AC-\\u03CE\\u0430-\\u045F\\u0561-\\u0586\\u0E01-\\u0E30\\u10D0-\\u10F0" \
-    "\\u3041-\\u3096\\u30A1-\\u30FA\\u3105-\\u312F\\u4E00-\\u9FA5\\uAC00-\\uD7A3"
-#define U_LABEL "(?:(?!..--)" LABEL "|[a-z0-9" PLAIN_LETTERS "](?:[a-z0-9" PLAIN_LETTERS "]{0,11}))"
+#define PLAIN                                                                                                \
+    "a-z0-9\\u00DF-\\u00F6\\u00F8-\\u00FF\\u03AC-\\u03CE\\u0430-\\u045F\\u0561-\\u0586\\u06F0-\\u06F9\\u0E01-\\u0E30" \
+    "\\u0F0B\\u10D0-\\u10F0\\u3007\\u3041-\\u3096\\u30A1-\\u30FA\\u3105-\\u312F\\u4E00-\\u9FA5\\uAC00-\\uD7A3"
+/* A letter with what may only follow it: a dot between two l, keraia before Greek, joiners behind a virama. */
+#define U_UNIT "(?:[" PLAIN "]|l\\u00B7(?=l)|\\u0375(?=[\\u03AC-\\u03CE])|[\\u0915-\\u0939](?:\\u094D[\\u200C\\u200D]?)?)"
+#define KANA "[\\u3041-\\u3096\\u30A1-\\u30FA\\u4E00-\\u9FA5]"
+#define DOT ".\\u3002\\uFF0E\\uFF61"
+#define U_LABEL                                                                                              \
+    "(?:(?!..--)" LABEL "|(?![^" DOT "]{13})(?:" U_UNIT "+|\\u30FB*" KANA "(?:\\u30FB|" KANA ")*))"
+/* Right to left: Hebrew, with geresh behind a letter; Arabic, with its digits, and a non-joiner between joining letters. */
+#define ARABIC "\\u0622-\\u063A\\u0641-\\u064A"
+#define R_LABEL                                                                                              \
+    "(?:(?![^" DOT "]{13})(?:(?:[\\u05D0-\\u05EA][\\u05F3\\u05F4]?)+|[" ARABIC "\\u0621\\u06FD\\u06FE](?:["     \
+    ARABIC "\\u0621\\u0660-\\u0669\\u06FD\\u06FE]|[\\u0626\\u0628\\u062A-\\u062E\\u0633-\\u063A\\u0641-\\u0647"     \
+    "\\u0649\\u064A]\\u200C(?=[" ARABIC "]))*))"
+#define U_DOMAIN(SEPARATOR) "(?:" U_LABEL "(?:" SEPARATOR U_LABEL ")*|" R_LABEL "(?:" SEPARATOR R_LABEL ")*)"
 
 #define PCT "%[0-9A-Fa-f]{2}"
 #define URI_SET "A-Za-z0-9._~!$&'()*+,;=\\-"
@@ -72,9 +84,9 @@ static const struct { const char *name, *pattern; uint32_t max_length; } formats
      "(?:" ATEXT "]+(?:\\." ATEXT "]+)*|\"(?:[ !#-\\[\\]-~]|\\\\[ -~])*\")@(?:" LABEL "(?:\\." LABEL ")*|" ADDRESS ")", 0},
     {"idn-email",
      "(?:" ATEXT "\\u00A0-\\u{10FFFF}]+(?:\\." ATEXT "\\u00A0-\\u{10FFFF}]+)*|\"(?:[ !#-\\[\\]-~\\u00A0-\\u{10FFFF}]"
-     "|\\\\[ -~])*\")@(?:" U_LABEL "(?:\\." U_LABEL ")*|" ADDRESS ")", 0},
+     "|\\\\[ -~])*\")@(?:" U_DOMAIN("\\.") "|" ADDRESS ")", 0},
     {"hostname", LABEL "(?:\\." LABEL ")*", 253},
-    {"idn-hostname", U_LABEL "(?:[.\\u3002\\uFF0E\\uFF61]" U_LABEL ")*", 60},
+    {"idn-hostname", U_DOMAIN("[" DOT "]"), 60},
     {"ipv4", IPV4, 0},
     {"ipv6", IPV6, 0},
     {"uri", ABSOLUTE(URI_SET, IPV6) URI_TAIL(URI_SET, ""), 0},

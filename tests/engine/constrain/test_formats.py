@@ -15,6 +15,7 @@ from tests.engine.constrain import languages as lib
 Make = Callable[..., lib.Languages]
 CHECKER = jsonschema.Draft202012Validator.FORMAT_CHECKER
 LEAP = re.compile(r"[0-9]{2}:[0-9]{2}:60")
+CONTEXTS = ["l·l", "α͵β", "א׳ב", "・ぁ", "ب٠ب", "क्\u200dष", "بي\u200cبي", "۰0", "ßς་〇"]
 SEEDS: dict[str, list[str]] = {
     "date": ["2024-02-29", "2000-02-29", "1999-12-31", "0001-01-01", "2023-06-30"],
     "time": ["08:30:06Z", "23:59:59.125+05:30", "00:00:00z", "23:59:60Z", "01:29:60+01:30"],
@@ -23,7 +24,7 @@ SEEDS: dict[str, list[str]] = {
     "email": ["joe.bloggs@example.com", '"joe..b l"@example.com', "a@[127.0.0.1]", "a@[IPv6:::1]"],
     "idn-email": ["실례@실례.테스트", "a@b.c"],
     "hostname": ["www.example.com", "a" * 63 + ".com", "1host", "xn--4gbwdl.xn--wgbh1c"],
-    "idn-hostname": ["실례.테스트", "münchen.de", "a。b", "例え.jp"],
+    "idn-hostname": ["실례.테스트", "münchen.de", "a。b", "例え.jp", *CONTEXTS],
     "ipv4": ["0.0.0.0", "255.255.255.255", "192.168.1.10"],
     "ipv6": ["::1", "::", "1:2:3:4:5:6:7:8", "fe80::1:2", "::ffff:192.168.0.1", "1::8", "1:2:3:4:5:6:7::"],
     "uri": ["http://u@[2001:db8::7]:80/a/b?c=d#e", "urn:x:y", "mailto:a@b.c", "a:", "ftp://h/%7Ex"],
@@ -55,7 +56,20 @@ MUST_REFUSE: dict[str, list[str]] = {
     "json-pointer": ["a", "/~", "/~2", "#/a"],
     "relative-json-pointer": ["-1", "01", "1a", "/a", "#"],
     "regex": ["(abc]", "[a", "a**", "(?<=a)b", "[z-a]", "a{3,2}"],
-    "idn-hostname": ["-a", "a·b", "〮실례", "xn--x", ""],
+    "idn-hostname": [
+        "-a",
+        "a·b",
+        "l·",
+        "〮실례",
+        "xn--x",
+        "",
+        "α͵S",
+        "׳ב",
+        "def・abc",
+        "ب٠۰",
+        "क\u200dष",
+        "aב",
+    ],
 }
 
 
