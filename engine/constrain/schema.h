@@ -50,6 +50,7 @@ typedef struct resource {          /* a schema with an identity of its own; poin
 
 typedef struct anchor {
     const resource *in;
+    int dynamic;
     const char *name;
     uint32_t len;
     json_value *at;
@@ -215,6 +216,8 @@ const meaning *schema_meaning(schema *s, const json_value *v);
 
 int schema_index(schema *s, json_value *v, resource *in);               /* identities of v and what is in it */
 json_value *schema_resolve(schema *s, const json_value *holder, const json_value *ref);
+/* Whether $dynamicRef or $recursiveRef with this text can mean only what $ref with it would. */
+int schema_is_static(const schema *s, const json_value *ref);
 
 /* ---- schema_keywords.c -------------------------------------------------------------------------- */
 
@@ -260,6 +263,11 @@ const meaning *meaning_or(schema *s, const meaning *a, const meaning *b);
 const meaning *meaning_minus(schema *s, const meaning *a, const meaning *b);
 /* allOf, anyOf, oneOf, not, if, dependentSchemas, $ref, enum, const of a schema, and-ed to base. */
 const meaning *schema_combine(schema *s, const json_value *v, const json_value *const *kw, const meaning *base);
+
+/* ---- schema_unevaluated.c ---------------------------------------------------------------------------- */
+
+/* base, and unevaluatedProperties and unevaluatedItems of v. */
+const meaning *schema_unevaluated(schema *s, const json_value *v, const json_value *const *kw, const meaning *base);
 
 /* ---- schema_emit.c ----------------------------------------------------------------------------------- */
 

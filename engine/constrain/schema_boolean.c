@@ -65,7 +65,7 @@ static int add_new(schema *s, const algebra *g, shape_list *l, shape one) {
         (void)pool_fail(s->p, ENGINE_EUNSUPPORTED, "the alternatives multiply to more than %d", SCHEMA_MAX_SHAPES);
         return 0;
     }
-    return pool_step(s->p, 1 + (l->n - from) / 4) && shape_add(s, l, one);
+    return pool_step(s->p, 1 + 8 * (l->n - from)) && shape_add(s, l, one);
 }
 
 static int is_any(const schema *s, const shape_list *l) {
@@ -313,15 +313,14 @@ static const meaning *apply(schema *s, const meaning *m, const json_value *v, co
     }
 }
 
-/* Keywords that only some uses of can be held. */
-static int refuse_dynamic(schema *s, const json_value *v, const json_value *const *kw) {
-    static const struct { keyword k; const char *name; } rows[] = {
-        {KW_DYNAMIC_REF, "$dynamicRef"}, {KW_RECURSIVE_REF, "$recursiveRef"},
-        {KW_UNEVALUATED_PROPERTIES, "unevaluatedProperties"}, {KW_UNEVALUATED_ITEMS, "unevaluatedItems"}};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (kw[rows[i].k] && kw[rows[i].k]->type != JSON_TRUE)
-            return schema_refuse(s, ENGINE_EUNSUPPORTED, v, rows[i].name, "not held");
-    return 1;
+/* A dynamic reference where only one target can be meant is a plain one. */
+static int settle_dynamic(schema *s, const json_value *v, const json_value *const *kw, const json_value **ref) {
+    const json_value *dynamic = kw[KW_DYNAMIC_REF] ? kw[KW_DYNAMIC_REF] : kw[KW_RECURSIVE_REF];
+    *ref = dynamic;
+    if (!dynamic || schema_is_static(s, dynamic))
+        return 1;
+    return schema_refuse(s, ENGINE_EUNSUPPORTED, v, kw[KW_DYNAMIC_REF] ? "$dynamicRef" : "$recursiveRef",
+                         "several targets by the way it is reached: not held");
 }
 
 const meaning *schema_combine(schema *s, const json_value *v, const json_value *const *kw, const meaning *base) {
@@ -329,14 +328,22 @@ const meaning *schema_combine(schema *s, const json_value *v, const json_value *
         {KW_ENUM, "enum"}, {KW_CONST, "const"}, {KW_REF, "$ref"}, {KW_ALL_OF, "allOf"}, {KW_ANY_OF, "anyOf"},
         {KW_NOT, "not"}, {KW_DEPENDENT_SCHEMAS, "dependentSchemas"}, {KW_DEPENDENCIES, "dependencies"}, {KW_IF, "if"},
         {KW_ONE_OF, "oneOf"}};
-    if (!refuse_dynamic(s, v, kw))
+    const json_value *dynamic;
+    if (!settle_dynamic(s, v, kw, &dynamic))
         return NULL;
+    if (dynamic)
+        base = refer(s, base, v, dynamic);
     for (size_t i = 0; base && i < sizeof rows / sizeof *rows; i++) {
         if (!kw[rows[i].k])
             continue;
         base = apply(s, base, v, kw, rows[i].k);
         if (!base)
             schema_locate(s, v, rows[i].name);
+    }
+    if (base && (kw[KW_UNEVALUATED_PROPERTIES] || kw[KW_UNEVALUATED_ITEMS])) {
+        base = schema_unevaluated(s, v, kw, base);
+        if (!base)
+            schema_locate(s, v, kw[KW_UNEVALUATED_PROPERTIES] ? "unevaluatedProperties" : "unevaluatedItems");
     }
     return base;
 }

@@ -131,7 +131,7 @@ static const char *resolve_uri(schema *s, const char *base_text, const char *tex
 static int draft_of(schema *s, const json_value *v, int otherwise) {
     static const struct { const char *part; int draft; } drafts[] = {
         {"draft-04/", DRAFT_4}, {"draft-06/", DRAFT_6}, {"draft-07/", DRAFT_7},
-        {"/2019-09/", DRAFT_2019}, {"/2020-12/", DRAFT_2020}};
+        {"/2019-09/", DRAFT_2019}, {"/2020-12/", DRAFT_2020}}; /* the hyperschemas of a draft are that draft */
     const json_value *name = json_get(v, "$schema");
     if (!name || name->type != JSON_STRING)
         return otherwise;
@@ -144,14 +144,17 @@ static int draft_of(schema *s, const json_value *v, int otherwise) {
         if (strstr(name->text, part))
             return schema_refuse(s, ENGINE_EUNSUPPORTED, v, "$schema", "draft %d; drafts 4 to 2020-12 are held", old);
     }
-    return otherwise; /* a dialect of its own: what it extends is not known, so the latest counts */
+    if (strstr(name->text, "json-schema.org/schema"))
+        return DRAFT_2020;
+    return schema_refuse(s, ENGINE_EUNSUPPORTED, v, "$schema", "\"%.150s\" is no dialect that is known; drafts 4 to 2020-12 "
+                         "are held, and the last counts where there is no $schema", name->text);
 }
 
-static int add_anchor(schema *s, json_value *v, const resource *in, const char *name, uint32_t len) {
+static int add_anchor(schema *s, json_value *v, const resource *in, int dynamic, const char *name, uint32_t len) {
     anchor *a = pool_alloc(s->p, sizeof *a);
     if (!a)
         return 0;
-    *a = (anchor){in, name, len, v, s->anchors};
+    *a = (anchor){in, dynamic, name, len, v, s->anchors};
     s->anchors = a;
     return 1;
 }
@@ -184,7 +187,7 @@ static resource *identify(schema *s, json_value *v, resource *in) {
         in = uri_text ? new_resource(s, v, uri_text, draft) : NULL;
     }
     if (in && hash && id->n - len > 1 && draft <= DRAFT_7 &&
-        !add_anchor(s, v, in, hash + 1, (uint32_t)(id->n - len - 1)))
+        !add_anchor(s, v, in, 0, hash + 1, (uint32_t)(id->n - len - 1)))
         return NULL;
     return in;
 }
@@ -193,9 +196,12 @@ static int index_anchors(schema *s, json_value *v, resource *in) {
     static const char *const names[] = {"$anchor", "$dynamicAnchor"};
     for (size_t i = 0; i < 2 && in->draft >= DRAFT_2019; i++) {
         const json_value *name = json_get(v, names[i]);
-        if (name && name->type == JSON_STRING && !add_anchor(s, v, in, name->text, name->n))
+        if (name && name->type == JSON_STRING && !add_anchor(s, v, in, (int)i, name->text, name->n))
             return 0;
     }
+    const json_value *recursive = json_get(v, "$recursiveAnchor");
+    if (recursive && recursive->type == JSON_TRUE && in->draft == DRAFT_2019)
+        return add_anchor(s, v, in, 1, "#recursive", 10); /* no name that a fragment could have */
     return 1;
 }
 
@@ -335,4 +341,16 @@ json_value *schema_resolve(schema *s, const json_value *holder, const json_value
     else
         schema_remember(s, kind, ref->text, ref->n, found);
     return found;
+}
+
+int schema_is_static(const schema *s, const json_value *ref) {
+    const char *name = "#recursive", *hash = memchr(ref->text, '#', ref->n);
+    uint32_t len = 10, found = 0;
+    if (hash && ref->text + ref->n > hash + 1) {
+        name = hash + 1;
+        len = (uint32_t)(ref->text + ref->n - name);
+    }
+    for (const anchor *a = s->anchors; a; a = a->next)
+        found += a->dynamic && a->len == len && memcmp(a->name, name, len) == 0;
+    return found <= 1;
 }

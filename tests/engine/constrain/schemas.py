@@ -72,7 +72,7 @@ def _applicator(r: random.Random, depth: int) -> dict[str, Any]:
     def keyed(keys: list[str], most: int) -> dict[str, Any]:
         return {key: subschema(r, depth - 1) for key in r.sample(keys, r.randint(1, most))}
 
-    kind = r.randrange(11)
+    kind = r.randrange(13)
     if kind == 0:
         return {"properties": keyed(KEYS, 3)}
     if kind == 1:
@@ -93,6 +93,12 @@ def _applicator(r: random.Random, depth: int) -> dict[str, Any]:
     if kind == 8:
         branches = {key: subschema(r, depth - 1) for key in ("then", "else") if r.random() < 0.7}
         return {"if": subschema(r, depth - 1), **branches}
+    if kind == 9:
+        return {
+            r.choice(["unevaluatedProperties", "unevaluatedItems"]): r.choice(
+                [False, subschema(r, depth - 1)]
+            )
+        }
     return {r.choice(["allOf", "anyOf", "oneOf"]): some(1, 3)}
 
 
