@@ -40,6 +40,23 @@ static int same_duty(const duty *d, const obligation *all, uint32_t n) {
     return 1;
 }
 
+static int grow_duties(subset_machine *m) {
+    uint32_t size = m->duty_table_size ? m->duty_table_size * 2 : 16;
+    uint32_t *table = scratch_alloc(m->s, size * sizeof *table);
+    if (!table)
+        return 0;
+    memset(table, 0xFF, size * sizeof *table);
+    for (uint32_t i = 0; i < m->n_duties; i++) {
+        uint32_t at = (uint32_t)m->duties[i].hash & (size - 1);
+        while (table[at] != UINT32_MAX)
+            at = (at + 1) & (size - 1);
+        table[at] = i;
+    }
+    m->duty_table = table;
+    m->duty_table_size = size;
+    return 1;
+}
+
 /* The number of a set of obligations given in any order; REGEX_NONE: failed. */
 static uint32_t duty_number(subset_machine *m, obligation *all, uint32_t n) {
     uint32_t kept = 0;
@@ -54,17 +71,24 @@ static uint32_t duty_number(subset_machine *m, obligation *all, uint32_t n) {
         all[k] = o;
         kept++;
     }
-    for (uint32_t i = 0; i < m->n_duties; i++)
-        if (same_duty(&m->duties[i], all, kept))
-            return i;
+    uint64_t h = 7;
+    for (uint32_t i = 0; i < kept; i++)
+        h = mix64(h, (uint64_t)all[i].lang->id << 32 | all[i].state);
+    if (!pool_step(m->s->pool, 2ull * n + 1) || (2 * m->n_duties + 2 > m->duty_table_size && !grow_duties(m)))
+        return REGEX_NONE;
+    uint32_t at = (uint32_t)h & (m->duty_table_size - 1);
+    for (; m->duty_table[at] != UINT32_MAX; at = (at + 1) & (m->duty_table_size - 1))
+        if (m->duties[m->duty_table[at]].hash == h && same_duty(&m->duties[m->duty_table[at]], all, kept))
+            return m->duty_table[at];
     duty *duties = roomier(m->s, m->duties, m->n_duties, &m->cap_duties, sizeof *duties);
-    obligation *copy = scratch_zero(m->s, (kept + 1ull) * sizeof *copy);
-    if (!duties || !copy || !pool_step(m->s->pool, m->n_duties + 1))
+    obligation *copy = scratch_alloc(m->s, (kept + 1ull) * sizeof *copy);
+    if (!duties || !copy)
         return REGEX_NONE;
     if (kept)
         memcpy(copy, all, kept * sizeof *copy);
     m->duties = duties;
-    duties[m->n_duties] = (duty){copy, kept};
+    m->duty_table[at] = m->n_duties;
+    duties[m->n_duties] = (duty){copy, kept, h};
     return m->n_duties++;
 }
 

@@ -29,6 +29,7 @@ typedef struct obligation {
 typedef struct duty {
     obligation *all;      /* ordered by language and state, no two equal */
     uint32_t n;
+    uint64_t hash;
 } duty;
 
 typedef struct look {
@@ -68,7 +69,7 @@ typedef struct subset_machine {
     uint32_t *n_moves, *cap_moves;
     uint32_t *kinds, n_kinds;            /* classes that lead to different places, of one state */
     duty *duties;
-    uint32_t n_duties, cap_duties;
+    uint32_t n_duties, cap_duties, *duty_table, duty_table_size;
 } subset_machine;
 
 /* A copy of an array with room for one more; NULL: failed. */
