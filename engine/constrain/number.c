@@ -13,6 +13,7 @@
 #include "lang_impl.h"
 
 enum { MAX_DECIMALS = 16, MAX_EXPONENT = 300, MAX_PLACES = 4000, MAX_EXPONENT_FACTOR = 16 };
+enum { STEPS_OF_A_READING = 100 };   /* it is hashed and compared for each letter */
 enum { LESS = 0, EQUAL = 1, MORE = 2, NEVER = 3 };  /* NEVER: the text as it stands is out, whatever follows */
 enum { SIGNED, WHOLE, POINT, DECIMALS, E, E_SIGN, E_DIGITS };
 enum { LEAD_NONE, LEAD_ZERO, LEAD_ONE, LEAD_MANY };  /* the digits before the point */
@@ -591,7 +592,7 @@ static int digits_differ(const spec *s, const reading *r) {
 
 static int explore_one(lang_set *set, const spec *s, dfa *d, readings *x, uint32_t i) {
     int alike = !digits_differ(s, &x->all[i]), exponent = x->all[i].phase >= E;
-    if (!dfa_state(set, d, reading_accepts(s, &x->all[i])))
+    if (!dfa_state(set, d, reading_accepts(s, &x->all[i])) || !pool_step(set->pool, STEPS_OF_A_READING))
         return 0;
     for (const char *c = exponent ? "+-0123456789" : "-.0123456789Ee"; *c; c++) {
         reading next;
