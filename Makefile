@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.installed
 EXTRAS := serve,reference,test,lint,release
 C_SOURCES := $(wildcard engine/src/*.[ch] engine/constrain/*.[ch])
 
-.PHONY: help certify build test test-slow lint format sanitize fuzz identity exact bench-kernels wheel models clean prerequisites
+.PHONY: help certify build test test-slow lint format sanitize fuzz identity exact endings schema-suite bench-kernels wheel models clean prerequisites
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -55,6 +55,13 @@ identity: build ## digests over compilers, optimisation levels, threads, batches
 exact: build ## distance to exact arithmetic, beside llama.cpp's (TORCH_PYTHON: a python with torch, transformers)
 	@test -n "$(TORCH_PYTHON)" || { echo "exact: give TORCH_PYTHON=PATH, a python that has torch and transformers" >&2; exit 2; }
 	$(BIN)/python -m tests.oracle.acceptance_exact --torch-python $(TORCH_PYTHON) $(MODELS)/*.gguf
+
+endings: build ## cut documents of a MaskBench file (DATA) everywhere and judge the endings; vocabularies: $(MODELS)/*.gguf
+	@test -n "$(DATA)" || { echo "endings: give DATA=PATH, a MaskBench .jsonl.gz" >&2; exit 2; }
+	$(BIN)/python -m tests.oracle.endings $(DATA) $(addprefix --vocab ,$(wildcard $(MODELS)/*.gguf)) $(ARGS)
+
+schema-suite: build ## the draft 2020-12 suite under the constraint engine; renews docs/schema-coverage.md
+	$(BIN)/python -m tests.oracle.schema_suite --write
 
 bench-kernels: ## time the matrix kernels against the machine's limits (ARGS: see engine/src/gbbench.c)
 	@$(PYTHON) tests/ci/kernels_bench.py $(ARGS)
