@@ -54,6 +54,14 @@ class Reason(StrEnum):
         "round_trip_differs",
         "Decoding the ids gives other bytes than were encoded, where the reference gives the same.",
     )
+    ENDING_BROKEN = (
+        "ending_broken",
+        "An answer that was cut holds no legal document, or says something untrue about how it ended.",
+    )
+    ANSWER_WRONG = (
+        "answer_wrong",
+        "Too many requests that had to be answered by a tool call or a document were not, or wrongly.",
+    )
     CAPTURE_DIFFERS = "capture_differs", "A capture belongs to another corpus or reference revision."
 
     # It did not run.
@@ -77,6 +85,7 @@ class Reason(StrEnum):
         "peer_unsuitable",
         "The peer is not built with the CPU features that the manifest asks of it, or does not state them.",
     )
+    ENDPOINT_ABSENT = "endpoint_absent", "Nothing answers at the endpoint that the manifest names."
     TOO_NOISY = (
         "too_noisy",
         "Too few pairs were left without those with stolen time, a crowded machine or a drifting peer.",

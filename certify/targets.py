@@ -20,11 +20,17 @@ import numpy as np
 
 from certify.phase import REFERENCE, SUBJECT, Guarded, Phase
 from certify.reasons import Reason
-from certify.references import FloatArray, Reference, SpeedReference, TokenizerReference
+from certify.references import (
+    FloatArray,
+    Reference,
+    ServerReference,
+    SpeedReference,
+    TokenizerReference,
+)
 from certify.sidecar import beside_sidecar
 from certify.types import JSON, Evidence, Outcome
 from engine import Entry, Model, Policy, RuntimeConfig, Session
-from engine.bench import Bench, run_command
+from engine.bench import Bench, run_command, serve_command
 from engine.contracts import contracts
 from engine.machine import usable_cpus
 from engine.model import Header
@@ -107,6 +113,10 @@ class Target(Protocol):
 
     def start_command(self, setting: Setting, prompt: str, folder: Path | None) -> list[str]:
         """``gaugeblock run`` on one token. ``folder``: the model is run from there, beside a sidecar."""
+        ...
+
+    def serve_command(self, setting: Setting) -> list[str]:
+        """A server of the OpenAI API for this model on a free loopback port; one JSON line names its url."""
         ...
 
     def close(self) -> None: ...
@@ -213,6 +223,11 @@ class EngineTarget:
         config = RuntimeConfig(setting.activations, setting.kv, self.context_tokens)
         path = self.path if folder is None else beside_sidecar(self.header, config, folder)
         return run_command(path, config, setting.threads or usable_cpus(), prompt)
+
+    def serve_command(self, setting: Setting) -> list[str]:
+        """``gaugeblock serve``, in the Python that runs this."""
+        config = RuntimeConfig(setting.activations, setting.kv, self.context_tokens)
+        return serve_command(self.path, config, setting.threads or usable_cpus())
 
     def close(self) -> None:
         """Close the file and every model made from it."""
@@ -389,6 +404,10 @@ class Context:
         """An opponent in speed: the program of ``--peer`` where one was named, else this reference."""
         return cast("SpeedReference", self._reference("peer" if self.job.peer else name, "speed"))
 
+    def server_reference(self, name: str) -> ServerReference:
+        """A server of the OpenAI API on the subject's file, in a process of its own."""
+        return cast("ServerReference", self._reference(name, "server"))
+
     def tokenizer_reference(self, name: str) -> TokenizerReference:
         """A tokenizer to compare with."""
         return cast("TokenizerReference", self._reference(name))
@@ -398,7 +417,9 @@ class Context:
         if key not in self._open:
             job = self.job if artifact is None else replace(self.job, artifacts=(artifact,))
             with self.phase.enter(REFERENCE):
-                inner = self.open_reference(f"{name}/{instance}" if instance == "speed" else name, job)
+                inner = self.open_reference(
+                    f"{name}/{instance}" if instance in ("speed", "server") else name, job
+                )
             self._open[key] = inner
             features = getattr(inner, "cpu_features", ())
             self.note_reference(name, inner.provider, inner.package_version, inner.revision, features)

@@ -326,6 +326,15 @@ def run_command(path: Path, config: RuntimeConfig, threads: int, prompt: str) ->
     ]  # fmt: skip
 
 
+def serve_command(path: Path, config: RuntimeConfig, threads: int) -> list[str]:
+    """``gaugeblock serve`` on a free port; its ready line on standard error names the URL."""
+    return [
+        sys.executable, "-m", "engine", "serve", "-m", str(path), "--port", "0", "-t", str(threads),
+        "--activations", config.activations, "--kv", config.kv, "-c", str(config.context_tokens),
+        "--force-uncertified",
+    ]  # fmt: skip
+
+
 def peak_rss_bytes() -> int | None:
     """Highest resident memory of this process so far, or None where the system does not say."""
     try:

@@ -127,3 +127,21 @@ class SpeedReference(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class ServerReference(Protocol):
+    """A server of the OpenAI API, compared with ours."""
+
+    name: str
+    provider: str
+    package_version: str
+    revision: str
+    cpu_features: tuple[str, ...]
+    url: str
+
+    def check(self) -> None:
+        """Raises ReferenceCrashed where it has died."""
+        ...
+
+    def close(self) -> None: ...

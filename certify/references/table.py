@@ -6,11 +6,12 @@ A class takes the path of the model; the pin, if the manifest has one, names the
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import Any, cast
 
 from certify.references import ReferenceUnavailable
 from certify.references.llama_cpp import LlamaCpp
 from certify.references.llama_peer import open_peer
+from certify.references.llama_server import LlamaServer
 from certify.targets import Job
 
 DEFAULT_PROVIDERS = {"llama.cpp": "xllamacpp", "tokenizers": "tokenizers", "sentencepiece": "sentencepiece"}
@@ -24,8 +25,11 @@ CLASSES = {
 def open_reference(name: str, job: Job) -> Any:
     """Open the reference called ``name`` on the job's file. ReferenceUnavailable names what lacks.
 
-    ``NAME/speed`` opens it to be timed; ``peer/speed`` is the program that ``--peer`` named.
+    ``NAME/speed`` opens it to be timed; ``peer/speed`` is the program that ``--peer`` named;
+    ``NAME/server`` is its HTTP server.
     """
+    if name.endswith("/server"):
+        return open_server(name.removesuffix("/server"), job)
     plain = name.removesuffix("/speed")
     model = job.artifacts[0].path
     if plain != name:
@@ -41,6 +45,13 @@ def open_speed(name: str, model: str, peer: str | None) -> Any:
     if name != "llama.cpp":
         raise ReferenceUnavailable(f"{name!r} cannot be timed; llama.cpp and the program of --peer can")
     return LlamaCpp(model, hurried=True)
+
+
+def open_server(name: str, job: Job) -> LlamaServer:
+    """The reference's own server on the job's file."""
+    if name != "llama.cpp":
+        raise ReferenceUnavailable(f"{name!r} has no server; llama.cpp has one")
+    return LlamaServer(job.artifacts[0].path, cast("int", job.config["context_tokens"]))
 
 
 def open_path(name: str, model: str, provider: str | None = None) -> Any:

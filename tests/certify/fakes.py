@@ -25,9 +25,11 @@ import numpy as np
 from certify import registry
 from certify.phase import SUBJECT, Guarded, Phase
 from certify.references import EvalOptions, FloatArray, ReferenceCrashed, ReferenceUnavailable
+from certify.servers import ServerProcess
 from certify.targets import Artifact, Context, Job, Pin, Setting, Text
 from certify.types import Outcome
 from engine.errors import FormatError
+from tests.certify import fake_endpoint
 
 VOCAB = 300
 SPECIAL = {"<s>": 256, "</s>": 257}
@@ -110,6 +112,11 @@ class Honest:
 
     def start_command(self, setting: Setting, prompt: str, folder: Path | None) -> list[str]:
         return ["ours", "absent" if folder is None else "present"]
+
+    server = "Honest"
+
+    def serve_command(self, setting: Setting) -> list[str]:
+        return fake_endpoint.command(self.server)
 
     def close(self) -> None:
         pass
@@ -310,6 +317,21 @@ class FastOnce(Honest):
         )
 
 
+class ServesBrokenEndings(Honest):
+    """Its server leaves cut documents as they were cut."""
+
+    server = "Unparseable"
+
+
+class ServerDies(Honest):
+    server = "Dies"
+
+
+class ServerNeverStarts(Honest):
+    def serve_command(self, setting: Setting) -> list[str]:
+        return [sys.executable, "-c", "raise SystemExit('no such model')"]
+
+
 class NoSuchDevice(Honest):
     def backends(self) -> tuple[str, ...]:
         return ()
@@ -446,6 +468,23 @@ class PeerIsInterrupted(Peer):
         return base * (2 if self.calls % 3 == 0 else 1)
 
 
+class PeerServer(Peer):
+    """A peer whose server breaks what it cuts."""
+
+    server = "Unparseable"
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self._process = ServerProcess(fake_endpoint.command(self.server))
+        self.url = self._process.url
+
+    def check(self) -> None:
+        self._process.check()
+
+    def close(self) -> None:
+        self._process.close()
+
+
 class PeerWithoutBinding(Peer):
     def start_command(self, prompt: str, threads: int, context_tokens: int) -> list[str] | None:
         return None
@@ -512,7 +551,7 @@ REFERENCES: dict[str, type[Peer]] = {"peer": Peer, "second": Peer, "dissenter": 
 
 def open_reference(name: str, job: Job) -> Peer:
     """References by name; the pin's provider may name another class of this module."""
-    name = name.removesuffix("/speed")
+    name = name.removesuffix("/speed").removesuffix("/server")
     pin = job.references.get(name)
     planted = globals().get(pin.provider) if pin else None
     return (planted or REFERENCES[name])(job)

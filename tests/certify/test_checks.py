@@ -29,6 +29,8 @@ PARAMETERS: dict[str, dict[str, Any]] = {
         "stolen_ratio_max": 1,
         "crowded_ratio_max": 1,
     },
+    "truncation": {"schemas": ["weather", "person"]},
+    "tool": {"cases": 16},
 }
 
 
@@ -74,6 +76,11 @@ BREAKS = [
     ("fidelity", fakes.Shorter, Reason.ENGINE_FAILED),
     ("fidelity", fakes.Unrepeatable, Reason.ZERO_POINT_FAILED),
     ("performance", fakes.FastOnce, Reason.THRESHOLD_MISSED),
+    ("truncation", fakes.ServesBrokenEndings, Reason.ENDING_BROKEN),
+    ("truncation", fakes.ServerDies, Reason.CRASHED),
+    ("truncation", fakes.ServerNeverStarts, Reason.ENGINE_FAILED),
+    ("tool", fakes.ServesBrokenEndings, Reason.ANSWER_WRONG),
+    ("tool", fakes.ServerDies, Reason.CRASHED),
 ]
 
 

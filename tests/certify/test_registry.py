@@ -62,8 +62,10 @@ def test_a_broken_check_is_loud(
         registry.load(name)
 
 
-def test_the_harness_has_its_six_checks() -> None:
-    names = ["fidelity", "greedy_reference", "identity", "load", "performance", "tokenizer"]
+def test_the_harness_has_its_eight_checks() -> None:
+    names = [
+        "fidelity", "greedy_reference", "identity", "load", "performance", "tokenizer", "tool", "truncation",
+    ]  # fmt: skip
     assert list(registry.load()) == names
     for check in registry.load().values():
         assert check.problems(check.with_defaults({})) == []

@@ -315,7 +315,11 @@ def test_init_writes_a_manifest_that_validates_and_runs(tmp_path: Path, root: Pa
     loaded = manifest_module.load(out)
     assert loaded.name == "mine"  # so that the report is out/mine.json
     assert [model.id for model in loaded.models] == list(NAMES)
-    assert {check.id for check in loaded.models[0].checks} == set(registry.load()) - {"performance"}
+    assert {check.id for check in loaded.models[0].checks} == set(registry.load()) - {
+        "performance",
+        "tool",
+        "truncation",
+    }
     arguments = ("--models-root", root, "--out", tmp_path / "a.json", "--check", "load", "--allow-incomplete")
     assert certify(out, *arguments)[0] == 0
     (root / "no.gguf").write_bytes(b"not a model")

@@ -1,0 +1,111 @@
+"""Judging one JSON document: strict parsing, a real validator, and which of its values it vouches for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jsonschema
+
+from engine.canonical import StrictJSONError, loads
+
+MAX_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Breach:
+    """One rule that an answer breaks: the rule's name, and a sentence for people."""
+
+    rule: str
+    detail: str
+
+
+def parse(text: str) -> tuple[Any, Breach | None]:
+    """The document, or why it is none: syntax, duplicate keys, NaN, lone surrogates."""
+    try:
+        return loads(text.encode(), max_bytes=MAX_BYTES, limit=1 << 64), None
+    except (StrictJSONError, UnicodeEncodeError) as error:
+        return None, Breach("unparseable", f"{shown(text)}: {error}")
+
+
+def violation(document: Any, schema: Any) -> Breach | None:
+    """The first place where ``document`` breaks ``schema``, formats asserted."""
+    validator = jsonschema.Draft202012Validator(schema, format_checker=formats())
+    error = jsonschema.exceptions.best_match(validator.iter_errors(document))
+    if error is None:
+        return None
+    place = pointer(error.absolute_path)
+    return Breach("schema", f"{place or 'the root'}: {error.message[:160]}")
+
+
+def formats() -> jsonschema.FormatChecker:
+    """The validator's own checker of formats."""
+    checker: jsonschema.FormatChecker = jsonschema.Draft202012Validator.FORMAT_CHECKER
+    return checker
+
+
+def shown(text: str) -> str:
+    """The end of a text, where a cut shows, on one line."""
+    tail = json.dumps(text[-60:], ensure_ascii=False)
+    return tail if len(text) <= 60 else f"…{tail}"
+
+
+# ---- JSON pointers -----------------------------------------------------------------------------
+
+
+def pointer(path: Sequence[str | int]) -> str:
+    """RFC 6901."""
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
+
+
+def values(document: Any, at: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value with its pointer, the root first."""
+    yield at, document
+    parts: Iterator[tuple[str | int, Any]] = iter(())
+    if isinstance(document, Mapping):
+        parts = iter(document.items())
+    elif isinstance(document, list):
+        parts = iter(enumerate(document))
+    for name, value in parts:
+        yield from values(value, at + pointer([name]))
+
+
+def _is_container(value: Any) -> bool:
+    return isinstance(value, (Mapping, list))
+
+
+def filled_breaches(filled: Any, document: Any, whole: Any) -> Iterator[Breach]:
+    """What is untrue about ``filled``, the values of ``document`` that the model is said not to have written.
+
+    ``whole`` is what the model writes when nothing cuts it: a greedy model that is cut has written
+    the beginning of it. So every value that is not filled must stand in ``whole``, equal.
+    """
+    if not isinstance(filled, list) or not all(isinstance(item, str) for item in filled):
+        yield Breach("filled", f"filled is {json.dumps(filled)[:80]}, not a list of JSON pointers")
+        return
+    there = dict(values(document))
+    for item in filled:
+        if item not in there:
+            yield Breach("filled", f"filled names {item!r}, and the document has no such value")
+    if len(set(filled)) < len(filled):
+        yield Breach("filled", "filled names a value twice")
+    known = dict(values(whole))
+    for place, value in there.items():
+        if _covered(place, filled) or (_is_container(value) and type(value) is type(known.get(place))):
+            continue
+        if place not in known or not _equal(value, known[place]):
+            text = f"{place or 'the root'} is {json.dumps(value, ensure_ascii=False)[:60]}"
+            yield Breach("filled", f"{text}, which the model did not write, and filled does not say so")
+
+
+def _covered(place: str, filled: Sequence[str]) -> bool:
+    return any(place == item or place.startswith(item + "/") for item in filled)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """JSON's equality: 1 is 1.0, and True is not 1."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    return bool(one == other)
