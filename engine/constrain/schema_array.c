@@ -68,7 +68,7 @@ const array_shape *array_of_schema(schema *s, const json_value *v, const json_va
         (void)schema_count(kw[KW_MAX_ITEMS], &a.max);
     if (kw[KW_UNIQUE_ITEMS] && kw[KW_UNIQUE_ITEMS]->type == JSON_TRUE && a.max > 1)
         a.unique = v;
-    return keep(s, a);
+    return array_within(s, s->any_array, &a) ? s->any_array : keep(s, a);
 }
 
 const array_shape *array_of_constant(schema *s, const json_value *v) {

@@ -54,11 +54,10 @@ static int add_new(schema *s, const algebra *g, shape_list *l, shape one) {
         if (g->within(s, one, l->at[i]))
             return 1;
     for (uint32_t i = from; i < l->n; i++) {
-        if (g->within(s, l->at[i], one))
-            continue;
-        if (kept < i && !own_list(s, l))
+        if (!g->within(s, l->at[i], one))
+            l->at[kept++] = l->at[i];
+        else if (!own_list(s, l)) /* before the first is moved, or the end is written over */
             return 0;
-        l->at[kept++] = l->at[i];
     }
     l->n = kept;
     if (l->n >= SCHEMA_MAX_SHAPES) {
@@ -128,21 +127,11 @@ static int take_away(schema *s, const algebra *g, shape_list *l, shape b) {
 }
 
 static int list_minus(schema *s, const algebra *g, const shape_list *a, const shape_list *b, shape_list *out) {
-    *out = *a;
+    *out = is_any(s, b) ? (shape_list){0} : *a;
     out->cap = out->n;
-    if (is_any(s, b))
-        *out = (shape_list){0};
     for (uint32_t i = 0; i < b->n && out->n; i++)
         if (!take_away(s, g, out, b->at[i]))
             return 0;
-    return 1;
-}
-
-static int lists_exclude(schema *s, const algebra *g, const shape_list *a, const shape_list *b) {
-    for (uint32_t i = 0; i < a->n; i++)
-        for (uint32_t j = 0; j < b->n; j++)
-            if (!pool_step(s->p, 1) || !g->exclude(s, a->at[i], b->at[j]))
-                return 0;
     return 1;
 }
 
@@ -191,16 +180,6 @@ const meaning *meaning_minus(schema *s, const meaning *a, const meaning *b) {
     return keep(s, m);
 }
 
-static int meanings_exclude(schema *s, const meaning *a, const meaning *b) {
-    if ((a->null & b->null) || (a->yes & b->yes) || (a->no & b->no))
-        return 0;
-    const lang *number = lang_and(s->langs, a->number, b->number);
-    const lang *string = lang_and(s->langs, a->string, b->string);
-    return number && string && lang_is_empty(number) && lang_is_empty(string) &&
-           lists_exclude(s, &of_objects, &a->objects, &b->objects) &&
-           lists_exclude(s, &of_arrays, &a->arrays, &b->arrays);
-}
-
 /* ---- Keywords ----------------------------------------------------------------------------------------------- */
 
 static const meaning *and_schema(schema *s, const meaning *m, const json_value *v) {
@@ -228,31 +207,89 @@ static const meaning *any_of(schema *s, const meaning *m, const json_value *list
     return any ? meaning_and(s, m, any) : NULL;
 }
 
-/* Branch i without what the others may share with it. */
-static const meaning *one_alone(schema *s, const meaning *const *branch, const meaning *const *whole, uint32_t n, uint32_t i) {
-    const meaning *m = branch[i];
-    for (uint32_t j = 0; m && j < n; j++)
-        if (j != i && !meanings_exclude(s, m, branch[j]))
-            m = meaning_minus(s, m, whole[j]);
-    return m;
+typedef struct tally {             /* scalars that exactly one branch admits, and that several do */
+    meaning once, more;
+} tally;
+
+static int add_tallies(schema *s, const tally *a, const tally *b, tally *out) {
+    const lang *number = lang_and(s->langs, a->once.number, b->once.number);
+    const lang *string = lang_and(s->langs, a->once.string, b->once.string);
+    uint8_t null = a->once.null & b->once.null, yes = a->once.yes & b->once.yes, no = a->once.no & b->once.no;
+    if (!number || !string)
+        return 0;
+    out->more = (meaning){.null = a->more.null | b->more.null | null, .yes = a->more.yes | b->more.yes | yes,
+                          .no = a->more.no | b->more.no | no,
+                          .number = lang_or(s->langs, lang_or(s->langs, a->more.number, b->more.number), number),
+                          .string = lang_or(s->langs, lang_or(s->langs, a->more.string, b->more.string), string)};
+    out->once = (meaning){.null = (a->once.null | b->once.null) & !out->more.null,
+                          .yes = (a->once.yes | b->once.yes) & !out->more.yes,
+                          .no = (a->once.no | b->once.no) & !out->more.no,
+                          .number = lang_or(s->langs, a->once.number, b->once.number),
+                          .string = lang_or(s->langs, a->once.string, b->once.string)};
+    if (!out->more.number || !out->more.string || !out->once.number || !out->once.string)
+        return 0;
+    if (!lang_is_empty(out->more.number)) {
+        const lang *others = number_not(s, out->more.number);
+        out->once.number = others ? lang_and(s->langs, out->once.number, others) : NULL;
+    }
+    out->once.string = lang_minus(s->langs, out->once.string, out->more.string);
+    return out->once.number && out->once.string && pool_step(s->p, 1);
+}
+
+/* The tally of n branches, by halves. */
+static int tally_of(schema *s, const meaning *const *whole, uint32_t n, tally *out) {
+    tally left, right;
+    if (n == 1) {
+        *out = (tally){*whole[0], *s->nothing};
+        out->once.objects = out->once.arrays = (shape_list){0};
+        return 1;
+    }
+    return tally_of(s, whole, n / 2, &left) && tally_of(s, whole + n / 2, n - n / 2, &right) &&
+           add_tallies(s, &left, &right, out);
+}
+
+/* Objects and arrays of branch i outside the other branches, added to out. */
+static int one_alone(schema *s, const meaning *m, const meaning *const *whole, uint32_t n, uint32_t i, meaning *out) {
+    shape_list objects, arrays;
+    if (!list_and(s, &of_objects, &m->objects, &whole[i]->objects, &objects) ||
+        !list_and(s, &of_arrays, &m->arrays, &whole[i]->arrays, &arrays))
+        return 0;
+    for (uint32_t j = 0; j < n && (objects.n || arrays.n); j++) {
+        if (j == i)
+            continue;
+        if (!pool_step(s->p, 1) || !list_minus(s, &of_objects, &objects, &whole[j]->objects, &objects) ||
+            !list_minus(s, &of_arrays, &arrays, &whole[j]->arrays, &arrays))
+            return 0;
+    }
+    for (uint32_t j = 0; j < objects.n; j++)
+        if (!add_new(s, &of_objects, &out->objects, objects.at[j]))
+            return 0;
+    for (uint32_t j = 0; j < arrays.n; j++)
+        if (!add_new(s, &of_arrays, &out->arrays, arrays.at[j]))
+            return 0;
+    return 1;
 }
 
 static const meaning *one_of(schema *s, const meaning *m, const json_value *list) {
-    const meaning **branch = pool_alloc(s->p, list->n * sizeof *branch);
-    const meaning **whole = pool_alloc(s->p, list->n * sizeof *whole), *any = s->nothing;
-    if (!branch || !whole)
+    const meaning **whole = pool_alloc(s->p, list->n * sizeof *whole);
+    tally scalars;
+    if (!whole)
         return NULL;
-    for (uint32_t i = 0; i < list->n; i++) {
-        whole[i] = schema_meaning(s, list->items[i]);
-        branch[i] = whole[i] ? meaning_and(s, m, whole[i]) : NULL;
-        if (!branch[i])
+    for (uint32_t i = 0; i < list->n; i++)
+        if (!(whole[i] = schema_meaning(s, list->items[i])))
             return NULL;
-    }
-    for (uint32_t i = 0; any && i < list->n; i++) {
-        const meaning *one = one_alone(s, branch, whole, list->n, i);
-        any = one ? meaning_or(s, any, one) : NULL;
-    }
-    return any;
+    if (!tally_of(s, whole, list->n, &scalars))
+        return NULL;
+    meaning one = scalars.once;
+    one.null &= m->null;
+    one.yes &= m->yes;
+    one.no &= m->no;
+    one.number = lang_and(s->langs, one.number, m->number);
+    one.string = lang_and(s->langs, one.string, m->string);
+    for (uint32_t i = 0; i < list->n; i++)
+        if (!one_alone(s, m, whole, list->n, i, &one))
+            return NULL;
+    return keep(s, one);
 }
 
 static const meaning *conditional(schema *s, const meaning *m, const json_value *const *kw) {

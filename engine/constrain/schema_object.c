@@ -164,7 +164,7 @@ static uint32_t declared_value(schema *s, const json_value *v, const json_value 
         return GOAL_NONE;
     for (uint32_t i = 0; patterns && i < patterns->n; i++) {
         const lang *by = schema_pattern(s, v, "patternProperties", patterns->members[i].key, patterns->members[i].len);
-        if (!by)
+        if (!by || !pool_step(s->p, 1 + patterns->members[i].len / 16))
             return FAILED;
         if (lang_holds(by, key->key, key->len))
             value = goal_and(s, value, goal_of_schema(s, patterns->members[i].value, 0));
@@ -212,7 +212,7 @@ static int declare_implied(schema *s, maker *m, const object_shape *rest, const 
     return 1;
 }
 
-const object_shape *object_of_schema(schema *s, const json_value *v, const json_value *const *kw) {
+static const object_shape *object_of_keywords(schema *s, const json_value *v, const json_value *const *kw) {
     maker m = {0};
     const json_value *properties = kw[KW_PROPERTIES];
     const lang *names = names_lang(s, kw[KW_PROPERTY_NAMES]);
@@ -245,6 +245,13 @@ const object_shape *object_of_schema(schema *s, const json_value *v, const json_
     if (kw[KW_MAX_PROPERTIES])
         (void)schema_count(kw[KW_MAX_PROPERTIES], &shape.max);
     return keep(s, shape);
+}
+
+const object_shape *object_of_schema(schema *s, const json_value *v, const json_value *const *kw) {
+    uint32_t k = KW_PROPERTIES;
+    while (k < KW_UNEVALUATED_PROPERTIES && !kw[k])
+        k++;
+    return k < KW_UNEVALUATED_PROPERTIES ? object_of_keywords(s, v, kw) : s->any_object;
 }
 
 const object_shape *object_of_constant(schema *s, const json_value *v) {
@@ -382,20 +389,42 @@ int object_and(schema *s, shape x, shape y, shape *out) {
     return s->p->status == ENGINE_OK;
 }
 
+/* Whether two goals have nothing in common; scalars are compared without making a goal of the two. */
+static int goals_exclude(schema *s, uint32_t a, uint32_t b, uint32_t depth) {
+    if (a == GOAL_NONE || b == GOAL_NONE)
+        return 1;
+    if (a != b && a != GOAL_ANY && b != GOAL_ANY && depth) {
+        s->probing++;
+        const meaning *x = goal_meaning(s, a), *y = x ? goal_meaning(s, b) : NULL;
+        s->probing--;
+        if (y && !(x->objects.n && y->objects.n) && !(x->arrays.n && y->arrays.n)) {
+            if ((x->null & y->null) || (x->yes & y->yes) || (x->no & y->no) || !pool_step(s->p, 2))
+                return 0;
+            const lang *number = lang_and(s->langs, x->number, y->number);
+            const lang *string = lang_and(s->langs, x->string, y->string);
+            return number && string && lang_is_empty(number) && lang_is_empty(string);
+        }
+    }
+    uint32_t both = goal_and(s, a, b);
+    return both == GOAL_NONE || (depth && goal_excluded(s, both, depth - 1));
+}
+
 /* Whether a required key of a cannot have a value that both admit. */
 static int excluded_by_keys(schema *s, const object_shape *a, const object_shape *b, uint32_t depth) {
-    uint32_t n = 0, *values = pool_alloc(s->p, (a->n_keys + 1) * sizeof *values);
-    if (!values)
+    uint32_t n = 0, *pairs = pool_alloc(s->p, (2 * (uint64_t)a->n_keys + 1) * sizeof *pairs);
+    if (!pairs)
         return 0;
     mark_keys(s, b->keys, b->n_keys);
     for (uint32_t i = 0; i < a->n_keys; i++) {
         uint32_t at = s->mark[a->keys[i].key->id];
-        if (a->keys[i].required || (at && b->keys[at - 1].required))
-            values[n++] = goal_and(s, a->keys[i].value, at ? b->keys[at - 1].value : rest_value(b, a->keys[i].key));
+        if (a->keys[i].required || (at && b->keys[at - 1].required)) {
+            pairs[n++] = a->keys[i].value;
+            pairs[n++] = at ? b->keys[at - 1].value : rest_value(b, a->keys[i].key);
+        }
     }
     clear_marks(s, b->keys, b->n_keys);
-    for (uint32_t i = 0; i < n; i++)
-        if (values[i] == GOAL_NONE || (depth && goal_excluded(s, values[i], depth - 1)))
+    for (uint32_t i = 0; i < n; i += 2)
+        if (goals_exclude(s, pairs[i], pairs[i + 1], depth))
             return 1;
     return 0;
 }

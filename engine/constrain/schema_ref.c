@@ -287,6 +287,8 @@ static json_value *walk_pointer(schema *s, json_value *v, resource *in, char *po
                 c = pointer[++at] == '0' ? '~' : '/';
             pointer[from + n++] = c;
         }
+        if (!pool_step(s->p, v->n / 8))
+            return NULL;
         v = child(v, pointer + from, n);
         if (v && v->resource)
             in = v->resource;
@@ -297,7 +299,7 @@ static json_value *walk_pointer(schema *s, json_value *v, resource *in, char *po
 static resource *find_resource(const schema *s, const resource *from, const char *uri_text) {
     if (strcmp(from->uri, uri_text) == 0)
         return (resource *)from;
-    for (resource *r = s->resources; r; r = r->next)
+    for (resource *r = s->resources; r && pool_step(s->p, 1); r = r->next)
         if (strcmp(r->uri, uri_text) == 0)
             return r;
     return NULL;
@@ -312,7 +314,7 @@ static json_value *find_fragment(schema *s, resource *r, const char *text, uint3
         return r->root;
     if (decoded[0] == '/')
         return walk_pointer(s, r->root, r, decoded, n);
-    for (const anchor *a = s->anchors; a; a = a->next)
+    for (const anchor *a = s->anchors; a && pool_step(s->p, 1); a = a->next)
         if (a->in == r && a->len == n && memcmp(a->name, decoded, n) == 0)
             return a->at;
     return NULL;

@@ -176,10 +176,27 @@ static void test_large(void) {
     expect(&b, ENGINE_EUNSUPPORTED, 0);
 }
 
+static void test_many_branches(void) {
+    buffer b = {0};
+    append(&b, "{\"oneOf\":[{\"type\":\"null\"}");
+    for (int i = 0; i < 3000; i++)
+        number(&b, ",{\"title\":\"t\",\"const\":\"s", i, "\"}");
+    append(&b, "]}");
+    expect(&b, ENGINE_OK, 4);
+    append(&b, "{\"type\":\"object\",\"oneOf\":[{\"required\":[\"t\"],\"properties\":{\"t\":{\"const\":\"\"}}}");
+    for (int i = 0; i < 300; i++) {
+        number(&b, ",{\"required\":[\"t\",\"a", i, "\"],");
+        number(&b, "\"properties\":{\"t\":{\"const\":\"k", i, "\"}}}");
+    }
+    append(&b, "]}");
+    expect(&b, ENGINE_OK, 8); /* {"t":""} */
+}
+
 int main(void) {
     static const test tests[] = {{"the reader is strict", test_reader},
                                  {"refusals name keyword and pointer", test_refusals},
                                  {"costs are those of the shortest document", test_costs},
-                                 {"large and deep schemas", test_large}};
+                                 {"large and deep schemas", test_large},
+                                 {"many branches", test_many_branches}};
     return run_tests(tests, sizeof tests / sizeof *tests);
 }

@@ -124,6 +124,14 @@ CASES: list[tuple[object, list[object], list[object]]] = [
     ({"$ref": "#n~1%25", "$defs": {"n": {"$anchor": "n~1%", "const": 1}}}, [1], [2]),
     ({"$ref": "#/$defs/a~1b~0%22", "$defs": {'a/b~"': {"const": 1}}}, [1], [2]),
     ({"unknown": {"a": {"const": 1}}, "$ref": "#/unknown/a"}, [1], [2]),
+    (
+        {
+            "unevaluatedProperties": False,
+            "anyOf": [{"unevaluatedProperties": {"required": ["ab"]}}, {"type": "object"}],
+        },
+        [{"b": 1}, {"b": {"ab": 1}}],
+        [{"b": {}}],
+    ),
     ({"$dynamicRef": "#n", "$defs": {"n": {"$dynamicAnchor": "n", "const": 1}}}, [1], [2]),
 ]
 
