@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from pathlib import Path
 
@@ -39,3 +40,10 @@ def locate(file: str, first: tuple[Path, ...]) -> Path:
 def captures() -> str | None:
     """The folder of committed captures, if there is one."""
     return next((str(folder) for folder in CAPTURE_FOLDERS if folder.is_dir()), None)
+
+
+def capture_digests() -> dict[str, str]:
+    """SHA-256 of every committed capture by file name: what a check that uses one depends on."""
+    folder = captures()
+    files = sorted(Path(folder).glob("*.json*")) if folder else []
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from fixtures import tiny
+
+
+def pytest_configure() -> None:
+    """A shell that starts us in the background has us ignore Ctrl-C, and our children inherit that."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -244,6 +244,7 @@ def journal_key(
         "engine commit": [engine.commit, engine.dirty],
         "checks": {check.id: check.version for check in registry.load().values()},
         "built-in corpora": dict(sorted(corpora.BUILT_IN.items())),
+        "captures": corpora.capture_digests(),
         "reference packages": provenance.reference_packages(),
         "selection": [sorted(selection.models), sorted(selection.checks)],
         **found,

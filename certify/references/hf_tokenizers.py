@@ -6,17 +6,13 @@ inside come from the regular expression that each pre-tokenizer's own ``tokenize
 
 from __future__ import annotations
 
-import importlib.metadata
-import os
-from collections.abc import Mapping
 from typing import Any
 
-from certify.references import ReferenceRefused, ReferenceUnavailable
+from certify.references import ReferenceUnavailable
 from certify.references.gguf_vocab import CONTROL, UNKNOWN, USER_DEFINED, GgufVocab
-from engine.model import Header
+from certify.references.vocab_tokenizer import VocabTokenizer
 
 PACKAGE = "tokenizers"
-INSTALL = "pip install 'gaugeblock[reference]'"
 _WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}DIGITS| ?[^\s\p{L}\p{N}]+[\r\n]*|"
     r"\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -25,55 +21,24 @@ WORDS = {"qwen2": _WORDS.replace("DIGITS", ""), "llama-bpe": _WORDS.replace("DIG
 SUPPORTED = ("gpt-2", "smollm", *WORDS)
 
 
-class HfTokenizer:
+class HfTokenizer(VocabTokenizer):
     """A ``tokenizers.Tokenizer`` for plain text and one for text with special tokens."""
 
     name = "tokenizers"
     provider = PACKAGE
 
-    def __init__(self, model: str | os.PathLike[str]) -> None:
-        with Header.open(model) as header:
-            self._build(GgufVocab.from_metadata(header.metadata))
-
-    @classmethod
-    def build(cls, metadata: Mapping[str, Any]) -> HfTokenizer:
-        """From an opened GGUF's metadata."""
-        self = cls.__new__(cls)
-        self._build(GgufVocab.from_metadata(metadata))
-        return self
-
-    def _build(self, vocab: GgufVocab) -> None:
-        try:
-            self.package_version = self.revision = importlib.metadata.version(PACKAGE)
-        except importlib.metadata.PackageNotFoundError:
-            raise ReferenceUnavailable(f"the package {PACKAGE} is not installed: {INSTALL}") from None
+    def _check(self, vocab: GgufVocab) -> None:
         if vocab.model != "gpt2" or vocab.pre not in SUPPORTED:
             raise ReferenceUnavailable(
                 f"{PACKAGE} is built for byte-level BPE ({', '.join(SUPPORTED)}), "
                 f"and the file is {vocab.model} / {vocab.pre}"
             )
-        self._vocab = vocab
-        self._made: dict[bool, Any] = {}
 
-    def tokenize(self, text: str | bytes, *, special: bool) -> list[int]:
-        """Ids of ``text`` with nothing added; bytes must be UTF-8 (ReferenceRefused otherwise)."""
-        try:
-            text = text.decode() if isinstance(text, bytes) else text
-            return list(self._for(special).encode(text, add_special_tokens=False).ids)
-        except UnicodeError as error:
-            raise ReferenceRefused(f"{PACKAGE} takes UTF-8 only: {error}") from None
+    def _make(self, vocab: GgufVocab, *, special: bool) -> Any:
+        return _tokenizer(vocab, special=special)
 
-    def encode(self, text: str, special: bool) -> list[int]:
-        """``tokenize`` by another name."""
-        return self.tokenize(text, special=special)
-
-    def _for(self, special: bool) -> Any:
-        if special not in self._made:
-            self._made[special] = _tokenizer(self._vocab, special=special)
-        return self._made[special]
-
-    def close(self) -> None:
-        """Nothing is held open."""
+    def _ids(self, tokenizer: Any, text: str) -> list[int]:
+        return list(tokenizer.encode(text, add_special_tokens=False).ids)
 
 
 def _tokenizer(vocab: GgufVocab, *, special: bool) -> Any:

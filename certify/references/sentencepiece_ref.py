@@ -6,69 +6,34 @@ scores and types in the order of their ids, BPE with byte fallback, an identity 
 
 from __future__ import annotations
 
-import importlib.metadata
-import os
 import struct
-from collections.abc import Mapping
 from typing import Any
 
-from certify.references import ReferenceRefused, ReferenceUnavailable
+from certify.references import ReferenceUnavailable
 from certify.references.gguf_vocab import CONTROL, SPACE, UNKNOWN, USER_DEFINED, GgufVocab
-from engine.model import Header
+from certify.references.vocab_tokenizer import VocabTokenizer
 
 PACKAGE = "sentencepiece"
-INSTALL = "pip install 'gaugeblock[reference]'"
 BPE = 2  # TrainerSpec.ModelType
 
 
-class SentencePieceTokenizer:
+class SentencePieceTokenizer(VocabTokenizer):
     """A ``SentencePieceProcessor`` for plain text and one for text with special tokens."""
 
     name = "sentencepiece"
     provider = PACKAGE
 
-    def __init__(self, model: str | os.PathLike[str]) -> None:
-        with Header.open(model) as header:
-            self._build(GgufVocab.from_metadata(header.metadata))
-
-    @classmethod
-    def build(cls, metadata: Mapping[str, Any]) -> SentencePieceTokenizer:
-        """From an opened GGUF's metadata."""
-        self = cls.__new__(cls)
-        self._build(GgufVocab.from_metadata(metadata))
-        return self
-
-    def _build(self, vocab: GgufVocab) -> None:
-        try:
-            self.package_version = self.revision = importlib.metadata.version(PACKAGE)
-        except importlib.metadata.PackageNotFoundError:
-            raise ReferenceUnavailable(f"the package {PACKAGE} is not installed: {INSTALL}") from None
+    def _check(self, vocab: GgufVocab) -> None:
         if vocab.model != "llama":
             raise ReferenceUnavailable(
                 f"{PACKAGE} is built for SentencePiece vocabularies, not {vocab.model}"
             )
-        self._vocab = vocab
-        self._made: dict[bool, Any] = {}
 
-    def tokenize(self, text: str | bytes, *, special: bool) -> list[int]:
-        """Ids of ``text`` with nothing added; bytes must be UTF-8 (ReferenceRefused otherwise)."""
-        try:
-            text = text.decode() if isinstance(text, bytes) else text
-            return list(self._for(special).encode(text, out_type=int))
-        except UnicodeError as error:
-            raise ReferenceRefused(f"{PACKAGE} takes UTF-8 only: {error}") from None
+    def _make(self, vocab: GgufVocab, *, special: bool) -> Any:
+        return _processor(model_proto(vocab, special=special))
 
-    def encode(self, text: str, special: bool) -> list[int]:
-        """``tokenize`` by another name."""
-        return self.tokenize(text, special=special)
-
-    def _for(self, special: bool) -> Any:
-        if special not in self._made:
-            self._made[special] = _processor(model_proto(self._vocab, special=special))
-        return self._made[special]
-
-    def close(self) -> None:
-        """Nothing is held open."""
+    def _ids(self, tokenizer: Any, text: str) -> list[int]:
+        return list(tokenizer.encode(text, out_type=int))
 
 
 def _processor(proto: bytes) -> Any:

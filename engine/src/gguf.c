@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "dtype.h"
+#include "gguf_file.h"
 #include "status.h"
 
 typedef unsigned long long ull;
@@ -36,45 +37,6 @@ enum {
     COPY_ALIGNMENT = 4096,     /* of a file that is read, so that it is placed like a mapped one */
 };
 
-enum { FROM_CALLER, FROM_MAP, FROM_HEAP };
-
-struct engine_file {
-    const uint8_t *bytes;
-    uint64_t size;
-    int origin;              /* FROM_*: who releases bytes */
-    uint32_t version;
-    uint32_t alignment;
-    uint64_t n_kv, n_tensors;
-    engine_kv *kv;           /* in the file's order */
-    engine_tensor *tensors;
-    const engine_kv **kv_by_key; /* sorted by length, then bytes: lookups and duplicates */
-    const engine_tensor **tensor_by_name;
-};
-
-enum { QUOTE_BYTES = 200 };
-
-/* "text" with everything but printable ASCII as \xNN, cut to fit: safe on any terminal. */
-static const char *quote(char out[QUOTE_BYTES], const char *text, uint64_t len)
-{
-    size_t at = 0;
-    out[at++] = '"';
-    for (uint64_t i = 0; i < len; i++) {
-        unsigned char b = (unsigned char)text[i];
-        if (at > QUOTE_BYTES - 12) {
-            memcpy(out + at, "...", 3);
-            at += 3;
-            break;
-        }
-        if (b < 0x20 || b > 0x7e || b == '"' || b == '\\')
-            at += (size_t)snprintf(out + at, 5, "\\x%02x", b);
-        else
-            out[at++] = (char)b;
-    }
-    out[at++] = '"';
-    out[at] = 0;
-    return out;
-}
-
 /* ---- The cursor ---------------------------------------------------------------------------------- */
 
 typedef struct cursor {
@@ -88,7 +50,7 @@ typedef struct cursor {
     size_t errlen;
 } cursor;
 
-/* Record the first error, at byte offset at. what may come from quote() and the like. */
+/* Record the first error, at byte offset at. what may come from gb_quote() and the like. */
 static engine_status fail_at(cursor *c, engine_status status, uint64_t at, const char *what)
 {
     if (c->status == ENGINE_OK) {
@@ -112,9 +74,9 @@ static const uint8_t *take(cursor *c, uint64_t n, const char *what)
     if (c->status != ENGINE_OK)
         return NULL;
     if (n > c->size - c->pos) {
-        char q[QUOTE_BYTES] = "";
+        char q[GB_QUOTE_BYTES] = "";
         if (c->about != NULL)
-            quote(q, c->about, c->about_len);
+            gb_quote(q, c->about, c->about_len);
         FAIL_AT(c, ENGINE_EFORMAT, c->pos,
                 "%s%s%s%s needs %llu bytes, but the file ends at byte %llu: it is cut short or damaged, fetch it again",
                 c->about == NULL ? "" : c->in_tensor ? "tensor " : "key ", q, c->about == NULL ? "" : ": ", what,
@@ -188,8 +150,8 @@ static void check_name(cursor *c, const char *name, uint64_t len, uint64_t max, 
     for (uint64_t i = 0; i < len;) {
         uint64_t n = utf8_sequence(s + i, len - i);
         if (n == 0 || s[i] < 0x20 || s[i] == 0x7f) {
-            char q[QUOTE_BYTES];
-            FAIL_AT(c, ENGINE_EFORMAT, at + i, "%s %s %s", what, quote(q, name, len),
+            char q[GB_QUOTE_BYTES];
+            FAIL_AT(c, ENGINE_EFORMAT, at + i, "%s %s %s", what, gb_quote(q, name, len),
                     n == 0 ? "is not valid UTF-8" : "holds a control character");
             return;
         }
@@ -217,24 +179,17 @@ static int grow(void **table, uint64_t n, uint64_t *cap, size_t item)
     return 1;
 }
 
-static int compare_names(const char *a, uint64_t a_len, const char *b, uint64_t b_len)
-{
-    if (a_len != b_len)
-        return a_len < b_len ? -1 : 1;
-    return memcmp(a, b, a_len);
-}
-
 static int by_key(const void *a, const void *b)
 {
     const engine_kv *x = *(const engine_kv *const *)a, *y = *(const engine_kv *const *)b;
-    int order = compare_names(x->key, x->key_len, y->key, y->key_len);
+    int order = gguf_compare_names(x->key, x->key_len, y->key, y->key_len);
     return order != 0 ? order : (x > y) - (x < y);
 }
 
 static int by_name(const void *a, const void *b)
 {
     const engine_tensor *x = *(const engine_tensor *const *)a, *y = *(const engine_tensor *const *)b;
-    int order = compare_names(x->name, x->name_len, y->name, y->name_len);
+    int order = gguf_compare_names(x->name, x->name_len, y->name, y->name_len);
     return order != 0 ? order : (x > y) - (x < y);
 }
 
@@ -255,21 +210,14 @@ static uint64_t scalar_bytes(uint32_t type)
     return type < sizeof bytes ? bytes[type] : 0;
 }
 
-static const char *value_type_name(uint32_t type)
-{
-    static const char *const names[] = {"u8",   "i8",     "u16",   "i16", "u32", "i32", "f32",
-                                        "bool", "string", "array", "u64", "i64", "f64"};
-    return type < sizeof names / sizeof names[0] ? names[type] : "unknown";
-}
-
 static void check_bools(cursor *c, const engine_kv *kv)
 {
     const uint8_t *p = kv->data;
-    char q[QUOTE_BYTES];
+    char q[GB_QUOTE_BYTES];
     for (uint64_t i = 0; i < kv->count; i++)
         if (p[i] > 1) {
             FAIL_AT(c, ENGINE_EFORMAT, (uint64_t)(p + i - c->bytes), "key %s: a bool must be 0 or 1, not %u",
-                    quote(q, kv->key, kv->key_len), p[i]);
+                    gb_quote(q, kv->key, kv->key_len), p[i]);
             return;
         }
 }
@@ -277,7 +225,7 @@ static void check_bools(cursor *c, const engine_kv *kv)
 /* The elements of an array, behind its element type and count. */
 static void parse_array(cursor *c, engine_kv *kv)
 {
-    char q[QUOTE_BYTES];
+    char q[GB_QUOTE_BYTES];
     uint64_t type_at = c->pos;
     uint32_t type = take_u32(c, "its element type");
     uint64_t count = take_u64(c, "its length");
@@ -286,18 +234,18 @@ static void parse_array(cursor *c, engine_kv *kv)
     uint64_t item = scalar_bytes(type);
     if (type == ENGINE_GGUF_ARRAY) {
         FAIL_AT(c, ENGINE_EUNSUPPORTED, type_at, "key %s: arrays of arrays are not supported",
-                quote(q, kv->key, kv->key_len));
+                gb_quote(q, kv->key, kv->key_len));
         return;
     }
     if (type != ENGINE_GGUF_STRING && item == 0) {
         FAIL_AT(c, ENGINE_EFORMAT, type_at, "key %s: %u is not the number of an element type",
-                quote(q, kv->key, kv->key_len), (unsigned)type);
+                gb_quote(q, kv->key, kv->key_len), (unsigned)type);
         return;
     }
     if (count > (c->size - c->pos) / (item == 0 ? 8 : item)) {
         FAIL_AT(c, ENGINE_EFORMAT, type_at + 4,
                 "key %s: an array of %llu elements of type %s cannot fit into the %llu bytes that are left",
-                quote(q, kv->key, kv->key_len), (ull)count, value_type_name(type), (ull)(c->size - c->pos));
+                gb_quote(q, kv->key, kv->key_len), (ull)count, gguf_value_type_name(type), (ull)(c->size - c->pos));
         return;
     }
     kv->elem_type = (int32_t)type;
@@ -314,7 +262,7 @@ static void parse_array(cursor *c, engine_kv *kv)
 /* One key with its value. */
 static void parse_kv(cursor *c, engine_kv *kv)
 {
-    char q[QUOTE_BYTES];
+    char q[GB_QUOTE_BYTES];
     memset(kv, 0, sizeof *kv);
     c->about = NULL;
     kv->key = take_string(c, &kv->key_len, "a key");
@@ -335,7 +283,7 @@ static void parse_kv(cursor *c, engine_kv *kv)
         kv->data = take(c, kv->data_bytes, "its value");
     } else {
         FAIL_AT(c, ENGINE_EFORMAT, type_at, "key %s: %u is not the number of a value type",
-                quote(q, kv->key, kv->key_len), (unsigned)type);
+                gb_quote(q, kv->key, kv->key_len), (unsigned)type);
     }
     if (c->status == ENGINE_OK && kv->elem_type == ENGINE_GGUF_BOOL)
         check_bools(c, kv);
@@ -345,7 +293,7 @@ static void parse_kv(cursor *c, engine_kv *kv)
 static engine_status parse_kvs(engine_file *f, cursor *c, uint64_t n)
 {
     uint64_t cap = 0;
-    char q[QUOTE_BYTES];
+    char q[GB_QUOTE_BYTES];
     for (uint64_t i = 0; i < n && c->status == ENGINE_OK; i++) {
         if (!grow((void **)&f->kv, i, &cap, sizeof *f->kv))
             return fail_at(c, ENGINE_ENOMEM, c->pos, "out of memory while reading the metadata");
@@ -362,9 +310,9 @@ static engine_status parse_kvs(engine_file *f, cursor *c, uint64_t n)
     qsort(f->kv_by_key, (size_t)n, sizeof *f->kv_by_key, by_key);
     for (uint64_t i = 1; i < n; i++) {
         const engine_kv *a = f->kv_by_key[i - 1], *b = f->kv_by_key[i];
-        if (compare_names(a->key, a->key_len, b->key, b->key_len) == 0) {
+        if (gguf_compare_names(a->key, a->key_len, b->key, b->key_len) == 0) {
             FAIL_AT(c, ENGINE_EFORMAT, (uint64_t)((const uint8_t *)b->key - c->bytes),
-                    "key %s stands twice in the metadata", quote(q, b->key, b->key_len));
+                    "key %s stands twice in the metadata", gb_quote(q, b->key, b->key_len));
             break;
         }
     }
@@ -376,17 +324,17 @@ static engine_status parse_kvs(engine_file *f, cursor *c, uint64_t n)
 /* Bytes of the tensor from its type and shape; at is where its dimensions stand in the file. */
 static void size_tensor(cursor *c, engine_tensor *t, uint64_t at)
 {
-    char q[QUOTE_BYTES];
+    char q[GB_QUOTE_BYTES];
     const dtype *type = dtype_known(t->type);
     if (type == NULL) {
         FAIL_AT(c, ENGINE_EUNSUPPORTED, at + 8 * (uint64_t)t->n_dims,
                 "tensor %s has type number %d, which is unknown (or was withdrawn), so its size cannot be checked",
-                quote(q, t->name, t->name_len), (int)t->type);
+                gb_quote(q, t->name, t->name_len), (int)t->type);
         return;
     }
     if (t->dims[0] % type->items != 0) {
         FAIL_AT(c, ENGINE_EFORMAT, at, "tensor %s: rows of %llu values are no multiple of type %s's block of %u",
-                quote(q, t->name, t->name_len), (ull)t->dims[0], type->name, (unsigned)type->items);
+                gb_quote(q, t->name, t->name_len), (ull)t->dims[0], type->name, (unsigned)type->items);
         return;
     }
     uint64_t blocks = t->dims[0] / type->items, limit = c->size / type->bytes;
@@ -397,7 +345,7 @@ static void size_tensor(cursor *c, engine_tensor *t, uint64_t at)
     }
     if (!fits) {
         FAIL_AT(c, ENGINE_EFORMAT, at, "tensor %s: its shape [%llu, %llu, %llu, %llu] of type %s is larger than the file",
-                quote(q, t->name, t->name_len), (ull)t->dims[0], (ull)t->dims[1], (ull)t->dims[2], (ull)t->dims[3],
+                gb_quote(q, t->name, t->name_len), (ull)t->dims[0], (ull)t->dims[1], (ull)t->dims[2], (ull)t->dims[3],
                 type->name);
         return;
     }
@@ -407,7 +355,7 @@ static void size_tensor(cursor *c, engine_tensor *t, uint64_t at)
 /* One tensor's name, shape, type and offset (relative to the data section still). */
 static void parse_tensor(cursor *c, engine_tensor *t, uint32_t alignment)
 {
-    char q[QUOTE_BYTES];
+    char q[GB_QUOTE_BYTES];
     memset(t, 0, sizeof *t);
     c->about = NULL;
     c->in_tensor = 1;
@@ -419,7 +367,7 @@ static void parse_tensor(cursor *c, engine_tensor *t, uint32_t alignment)
         return;
     if (n_dims == 0 || n_dims > MAX_DIMS) {
         FAIL_AT(c, ENGINE_EFORMAT, at, "tensor %s has %u dimensions; 1 to %d are allowed",
-                quote(q, t->name, t->name_len), (unsigned)n_dims, MAX_DIMS);
+                gb_quote(q, t->name, t->name_len), (unsigned)n_dims, MAX_DIMS);
         return;
     }
     t->n_dims = (int32_t)n_dims;
@@ -427,7 +375,7 @@ static void parse_tensor(cursor *c, engine_tensor *t, uint32_t alignment)
         t->dims[i] = i < n_dims ? take_u64(c, "its shape") : 1;
         if (t->dims[i] == 0 && c->status == ENGINE_OK)
             FAIL_AT(c, ENGINE_EFORMAT, at + 4 + 8 * (uint64_t)i, "tensor %s: dimension %u is zero",
-                    quote(q, t->name, t->name_len), (unsigned)i);
+                    gb_quote(q, t->name, t->name_len), (unsigned)i);
     }
     t->type = (int32_t)take_u32(c, "its type");
     uint64_t offset_at = c->pos;
@@ -436,7 +384,7 @@ static void parse_tensor(cursor *c, engine_tensor *t, uint32_t alignment)
         return;
     if (t->offset % alignment != 0)
         FAIL_AT(c, ENGINE_EFORMAT, offset_at, "tensor %s: offset %llu is no multiple of the alignment %u",
-                quote(q, t->name, t->name_len), (ull)t->offset, (unsigned)alignment);
+                gb_quote(q, t->name, t->name_len), (ull)t->offset, (unsigned)alignment);
     size_tensor(c, t, at + 4);
 }
 
@@ -444,7 +392,7 @@ static void parse_tensor(cursor *c, engine_tensor *t, uint32_t alignment)
  * order sorted by offset. */
 static void place_tensors(engine_file *f, cursor *c, const engine_tensor **order)
 {
-    char q[QUOTE_BYTES], q2[QUOTE_BYTES];
+    char q[GB_QUOTE_BYTES], q2[GB_QUOTE_BYTES];
     uint64_t pad = (f->alignment - c->pos % f->alignment) % f->alignment;
     uint64_t room = c->size - c->pos < pad ? 0 : c->size - c->pos - pad;
     for (uint64_t i = 0; i < f->n_tensors; i++) {
@@ -454,7 +402,7 @@ static void place_tensors(engine_file *f, cursor *c, const engine_tensor **order
             FAIL_AT(c, ENGINE_EFORMAT, info_at,
                     "tensor %s: its %llu bytes at data offset %llu pass the end of the file (%llu bytes of data): "
                     "it is cut short or damaged, fetch it again",
-                    quote(q, t->name, t->name_len), (ull)t->bytes, (ull)t->offset, (ull)room);
+                    gb_quote(q, t->name, t->name_len), (ull)t->bytes, (ull)t->offset, (ull)room);
             return;
         }
         t->offset += c->pos + pad;
@@ -464,8 +412,8 @@ static void place_tensors(engine_file *f, cursor *c, const engine_tensor **order
     for (uint64_t i = 1; i < f->n_tensors; i++) {
         const engine_tensor *a = order[i - 1], *b = order[i];
         if (b->offset - a->offset < a->bytes) {
-            FAIL_AT(c, ENGINE_EFORMAT, b->offset, "tensors %s and %s overlap", quote(q, a->name, a->name_len),
-                    quote(q2, b->name, b->name_len));
+            FAIL_AT(c, ENGINE_EFORMAT, b->offset, "tensors %s and %s overlap", gb_quote(q, a->name, a->name_len),
+                    gb_quote(q2, b->name, b->name_len));
             return;
         }
     }
@@ -474,7 +422,7 @@ static void place_tensors(engine_file *f, cursor *c, const engine_tensor **order
 static engine_status parse_tensors(engine_file *f, cursor *c, uint64_t n)
 {
     uint64_t cap = 0;
-    char q[QUOTE_BYTES];
+    char q[GB_QUOTE_BYTES];
     for (uint64_t i = 0; i < n && c->status == ENGINE_OK; i++) {
         if (!grow((void **)&f->tensors, i, &cap, sizeof *f->tensors))
             return fail_at(c, ENGINE_ENOMEM, c->pos, "out of memory while reading the tensor list");
@@ -492,9 +440,9 @@ static engine_status parse_tensors(engine_file *f, cursor *c, uint64_t n)
     qsort(f->tensor_by_name, (size_t)n, sizeof *f->tensor_by_name, by_name);
     for (uint64_t i = 1; i < n; i++) {
         const engine_tensor *a = f->tensor_by_name[i - 1], *b = f->tensor_by_name[i];
-        if (compare_names(a->name, a->name_len, b->name, b->name_len) == 0) {
+        if (gguf_compare_names(a->name, a->name_len, b->name, b->name_len) == 0) {
             FAIL_AT(c, ENGINE_EFORMAT, (uint64_t)((const uint8_t *)b->name - c->bytes), "tensor %s is listed twice",
-                    quote(q, b->name, b->name_len));
+                    gb_quote(q, b->name, b->name_len));
             break;
         }
     }
@@ -547,7 +495,7 @@ static engine_status apply_general_keys(engine_file *f, cursor *c)
         const engine_kv *kv = &f->kv[i];
         if (kv->type != ENGINE_GGUF_U32) {
             FAIL_AT(c, ENGINE_EFORMAT, kv->offset, "key \"%s\" must be of type u32, not %s", key,
-                    value_type_name((uint32_t)kv->type));
+                    gguf_value_type_name((uint32_t)kv->type));
             return c->status;
         }
         memcpy(&f->alignment, kv->data, sizeof f->alignment);
@@ -720,55 +668,23 @@ void gguf_release(const engine_file *f, const void *bytes, uint64_t size)
         madvise((void *)first, end - first, MADV_DONTNEED);
 }
 
-/* ---- Access --------------------------------------------------------------------------------------------- */
-
-uint64_t engine_file_bytes(const engine_file *file) { return file->size; }
-uint32_t engine_file_version(const engine_file *file) { return file->version; }
-uint64_t engine_file_kv_count(const engine_file *file) { return file->n_kv; }
-uint64_t engine_file_tensor_count(const engine_file *file) { return file->n_tensors; }
-
-engine_status engine_file_kv(const engine_file *file, uint64_t index, engine_kv *out, char *err, size_t errlen)
-{
-    if (index >= file->n_kv)
-        return gb_fail(err, errlen, ENGINE_EINVAL, "there is no key number %llu: the file has %llu", (ull)index,
-                       (ull)file->n_kv);
-    *out = file->kv[index];
-    return ENGINE_OK;
-}
-
-int64_t engine_file_find_kv(const engine_file *file, const char *key, uint64_t key_len)
-{
-    engine_kv wanted = {.key = key, .key_len = key_len};
-    uint64_t low = 0, high = file->n_kv;
-    while (low < high) {
-        uint64_t middle = low + (high - low) / 2;
-        const engine_kv *kv = file->kv_by_key[middle];
-        int order = compare_names(wanted.key, wanted.key_len, kv->key, kv->key_len);
-        if (order == 0)
-            return kv - file->kv;
-        if (order < 0)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return -1;
-}
+/* ---- Strings of an array, parsed again -------------------------------------------------------------- */
 
 /* Walks from the array's start: O(first + n), so ask for many at once. */
 engine_status engine_file_kv_strings(const engine_file *file, uint64_t index, uint64_t first, uint64_t n,
                                      const char **ptrs, uint64_t *lens, char *err, size_t errlen)
 {
-    char q[QUOTE_BYTES];
+    char q[GB_QUOTE_BYTES];
     engine_kv kv = {0};
     engine_status status = engine_file_kv(file, index, &kv, err, errlen);
     if (status != ENGINE_OK)
         return status;
     if (kv.type != ENGINE_GGUF_ARRAY || kv.elem_type != ENGINE_GGUF_STRING)
         return gb_fail(err, errlen, ENGINE_EINVAL, "key %s at byte %llu is not an array of strings",
-                       quote(q, kv.key, kv.key_len), (ull)kv.offset);
+                       gb_quote(q, kv.key, kv.key_len), (ull)kv.offset);
     if (first > kv.count || n > kv.count - first)
         return gb_fail(err, errlen, ENGINE_EINVAL, "key %s has %llu strings; %llu from number %llu on were asked for",
-                       quote(q, kv.key, kv.key_len), (ull)kv.count, (ull)n, (ull)first);
+                       gb_quote(q, kv.key, kv.key_len), (ull)kv.count, (ull)n, (ull)first);
     /* 12 bytes of element type and count stand before the strings. */
     cursor c = {.bytes = file->bytes, .size = file->size, .pos = kv.offset + 12, .err = err, .errlen = errlen};
     for (uint64_t i = 0; i < first + n && c.status == ENGINE_OK; i++) {
@@ -780,178 +696,4 @@ engine_status engine_file_kv_strings(const engine_file *file, uint64_t index, ui
         }
     }
     return c.status;
-}
-
-engine_status engine_file_tensor(const engine_file *file, uint64_t index, engine_tensor *out, char *err, size_t errlen)
-{
-    if (index >= file->n_tensors)
-        return gb_fail(err, errlen, ENGINE_EINVAL, "there is no tensor number %llu: the file has %llu", (ull)index,
-                       (ull)file->n_tensors);
-    *out = file->tensors[index];
-    return ENGINE_OK;
-}
-
-int64_t engine_file_find_tensor(const engine_file *file, const char *name, uint64_t name_len)
-{
-    uint64_t low = 0, high = file->n_tensors;
-    while (low < high) {
-        uint64_t middle = low + (high - low) / 2;
-        const engine_tensor *t = file->tensor_by_name[middle];
-        int order = compare_names(name, name_len, t->name, t->name_len);
-        if (order == 0)
-            return t - file->tensors;
-        if (order < 0)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return -1;
-}
-
-engine_status engine_file_tensor_rows(const engine_file *file, uint64_t index, uint64_t first, uint64_t n,
-                                      float *out, char *err, size_t errlen)
-{
-    char q[QUOTE_BYTES];
-    engine_tensor t = {0};
-    engine_status status = engine_file_tensor(file, index, &t, err, errlen);
-    if (status != ENGINE_OK)
-        return status;
-    const dtype *type = dtype_find(t.type);
-    if (type == NULL)
-        return gb_fail(err, errlen, ENGINE_EUNSUPPORTED, "tensor %s has type %s, which this engine does not decode",
-                       quote(q, t.name, t.name_len), dtype_known(t.type)->name);
-    uint64_t rows = t.dims[1] * t.dims[2] * t.dims[3];
-    if (first > rows || n > rows - first)
-        return gb_fail(err, errlen, ENGINE_EINVAL, "tensor %s has %llu rows; %llu from number %llu on were asked for",
-                       quote(q, t.name, t.name_len), (ull)rows, (ull)n, (ull)first);
-    uint64_t row_bytes = t.dims[0] / type->items * type->bytes;
-    return engine_dequantize(t.type, file->bytes + t.offset + first * row_bytes, n * row_bytes, n * t.dims[0], out,
-                             err, errlen);
-}
-
-/* ---- Typed getters for the C core -------------------------------------------------------------------- */
-
-/* 1 with *kv set, 0 where the key is absent. */
-static int find(const engine_file *f, const char *key, const engine_kv **kv)
-{
-    int64_t i = engine_file_find_kv(f, key, strlen(key));
-    if (i < 0)
-        return 0;
-    *kv = &f->kv[i];
-    return 1;
-}
-
-static int unusable(const engine_kv *kv, const char *wanted, char *err, size_t errlen)
-{
-    char q[QUOTE_BYTES];
-    gb_fail(err, errlen, ENGINE_EFORMAT, "byte %llu: key %s must be %s; it is %s type %s", (ull)kv->offset,
-            quote(q, kv->key, kv->key_len), wanted, kv->type == ENGINE_GGUF_ARRAY ? "an array of" : "of",
-            value_type_name((uint32_t)kv->elem_type));
-    return -1;
-}
-
-/* The value of any integer type as sign and magnitude. */
-static int integer(const engine_kv *kv, uint64_t *magnitude, int *negative)
-{
-    int64_t v = 0;
-    switch (kv->type) {
-    case ENGINE_GGUF_I8: v = *(const int8_t *)kv->data; break;
-    case ENGINE_GGUF_I16: { int16_t x; memcpy(&x, kv->data, sizeof x); v = x; break; }
-    case ENGINE_GGUF_I32: { int32_t x; memcpy(&x, kv->data, sizeof x); v = x; break; }
-    case ENGINE_GGUF_I64: memcpy(&v, kv->data, sizeof v); break;
-    case ENGINE_GGUF_U8: case ENGINE_GGUF_U16: case ENGINE_GGUF_U32: case ENGINE_GGUF_U64:
-        *magnitude = 0; /* little-endian: the low bytes come first */
-        *negative = 0;
-        memcpy(magnitude, kv->data, kv->data_bytes);
-        return 1;
-    default: return 0;
-    }
-    *negative = v < 0;
-    *magnitude = v < 0 ? 0 - (uint64_t)v : (uint64_t)v;
-    return 1;
-}
-
-int gguf_get_u32(const engine_file *f, const char *key, uint32_t *out, char *err, size_t errlen)
-{
-    const engine_kv *kv;
-    uint64_t magnitude;
-    int negative;
-    char q[QUOTE_BYTES];
-    if (!find(f, key, &kv))
-        return 0;
-    if (!integer(kv, &magnitude, &negative))
-        return unusable(kv, "an integer", err, errlen);
-    if (negative || magnitude > UINT32_MAX) {
-        gb_fail(err, errlen, ENGINE_EFORMAT, "byte %llu: key %s is %s%llu, which is not from 0 to 4294967295",
-                (ull)kv->offset, quote(q, kv->key, kv->key_len), negative ? "-" : "", (ull)magnitude);
-        return -1;
-    }
-    *out = (uint32_t)magnitude;
-    return 1;
-}
-
-int gguf_get_f32(const engine_file *f, const char *key, float *out, char *err, size_t errlen)
-{
-    const engine_kv *kv;
-    uint32_t bits;
-    char q[QUOTE_BYTES];
-    if (!find(f, key, &kv))
-        return 0;
-    if (kv->type != ENGINE_GGUF_F32)
-        return unusable(kv, "a number of type f32", err, errlen);
-    memcpy(&bits, kv->data, sizeof bits);
-    if ((bits & 0x7f800000u) == 0x7f800000u) {
-        gb_fail(err, errlen, ENGINE_EFORMAT, "byte %llu: key %s is not a finite number", (ull)kv->offset,
-                quote(q, kv->key, kv->key_len));
-        return -1;
-    }
-    memcpy(out, &bits, sizeof *out);
-    return 1;
-}
-
-int gguf_get_bool(const engine_file *f, const char *key, int *out, char *err, size_t errlen)
-{
-    const engine_kv *kv;
-    if (!find(f, key, &kv))
-        return 0;
-    if (kv->type != ENGINE_GGUF_BOOL)
-        return unusable(kv, "a bool", err, errlen);
-    *out = *(const uint8_t *)kv->data;
-    return 1;
-}
-
-int gguf_get_str(const engine_file *f, const char *key, const char **out, uint64_t *len, char *err, size_t errlen)
-{
-    const engine_kv *kv;
-    if (!find(f, key, &kv))
-        return 0;
-    if (kv->type != ENGINE_GGUF_STRING)
-        return unusable(kv, "a string", err, errlen);
-    *out = kv->data;
-    *len = kv->data_bytes;
-    return 1;
-}
-
-int gguf_get_array(const engine_file *f, const char *key, int32_t elem_type, engine_kv *out, char *err, size_t errlen)
-{
-    const engine_kv *kv;
-    char wanted[64];
-    if (!find(f, key, &kv))
-        return 0;
-    if (kv->type != ENGINE_GGUF_ARRAY || kv->elem_type != elem_type) {
-        snprintf(wanted, sizeof wanted, "an array of type %s", value_type_name((uint32_t)elem_type));
-        return unusable(kv, wanted, err, errlen);
-    }
-    *out = *kv;
-    return 1;
-}
-
-int gguf_get_tensor(const engine_file *f, const char *name, engine_tensor *out, const void **data)
-{
-    int64_t i = engine_file_find_tensor(f, name, strlen(name));
-    if (i < 0)
-        return 0;
-    *out = f->tensors[i];
-    *data = f->bytes + out->offset;
-    return 1;
 }

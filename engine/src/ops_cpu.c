@@ -17,6 +17,8 @@ enum {
     SMALL_WORK = 1 << 15, /* element operations that are not worth waking a worker for */
     MATRIX_TILE = 32,     /* weight rows in a unit of work where there are no panels */
     FEW_ROWS = 16,        /* a batch up to here reads the weights as fast as memory gives them */
+    OWN_ROWS = 32,        /* so many rows of a batch for each worker are worth all weights being read by it */
+    GATED_UNITS = 8,      /* panels or tiles of gate and up whose products stay in the cache */
 };
 
 void *cpu_allocate(uint64_t bytes)
@@ -297,7 +299,8 @@ typedef struct matmul_job {
     gb_device *d;
     gb_buffer *x;
     int64_t first, n; /* rows of x */
-    int64_t unit;     /* weight rows of an item */
+    int64_t unit;     /* weight rows of a panel or tile */
+    int64_t rows;     /* items are so many rows of x times all of w; 0: they are panels or tiles times all of x */
     factor factors[3];
     int count;
     int gated; /* the first two are gate and up: y0 = gate(y0) * y1, of this kind; -1: not so */
@@ -308,61 +311,85 @@ static int is_quantised(const gb_device *d, const gb_matrix *w)
     return w->type->quantised && d->options.activations != ENGINE_ACTIVATIONS_F32;
 }
 
-/* Items begin … end-1 of one matrix. */
-static void multiply_units(const matmul_job *j, const factor *f, int64_t begin, int64_t end)
+static int64_t units_of(const matmul_job *j, int i)
+{
+    return (j->factors[i].w->rows + j->unit - 1) / j->unit;
+}
+
+/* Units begin … end-1 of one matrix times rows t0 … t1-1, counted from first. t0 begins a group. */
+static void multiply_units(const matmul_job *j, const factor *f, int64_t begin, int64_t end, int64_t t0, int64_t t1)
 {
     const gb_kernels *kernels = j->d->kernels;
     const gb_matrix *w = f->w;
-    const float *x = j->x->f32 + j->first * j->x->width;
+    const float *x = j->x->f32 + (j->first + t0) * j->x->width;
+    float *y = f->y + t0 * w->rows;
     int64_t r0 = begin * j->unit, r1 = end * j->unit < w->rows ? end * j->unit : w->rows;
-    if (f->panels != NULL && is_quantised(j->d, w))
-        kernels->panels_int(f->panels, begin, end, &j->x->acts, f->y, w->rows);
-    else if (f->panels != NULL)
-        kernels->panels_f32(f->panels, begin, end, x, j->n, f->y, w->rows);
-    else if (is_quantised(j->d, w))
-        kernels->matmul_int(w, r0, r1, j->x->act, j->n, f->y, w->rows);
-    else
-        kernels->matmul_f32(w, r0, r1, x, j->n, f->y, w->rows);
-    for (int64_t t = 0; f->bias != NULL && t < j->n; t++)
+    if (f->panels != NULL && is_quantised(j->d, w)) {
+        gb_acts part = gb_acts_part(&j->x->acts, t0, t1);
+        kernels->panels_int(f->panels, begin, end, &part, y, w->rows);
+    } else if (f->panels != NULL) {
+        kernels->panels_f32(f->panels, begin, end, x, t1 - t0, y, w->rows);
+    } else if (is_quantised(j->d, w)) {
+        kernels->matmul_int(w, r0, r1, j->x->act + t0 * (w->k / GB_BLOCK), t1 - t0, y, w->rows);
+    } else {
+        kernels->matmul_f32(w, r0, r1, x, t1 - t0, y, w->rows);
+    }
+    for (int64_t t = t0; f->bias != NULL && t < t1; t++)
         kernels->add(f->y + t * w->rows + r0, f->bias + r0, r1 - r0);
 }
 
-/* Items are panels or tiles of the matrices, one matrix after the other. */
+/* Rows t0 … t1-1 of gate and up, and what comes of them while they are in the cache. */
+static void multiply_gated(const matmul_job *j, int64_t begin, int64_t end, int64_t t0, int64_t t1)
+{
+    const factor *g = &j->factors[0], *u = &j->factors[1];
+    int64_t rows = g->w->rows;
+    for (int64_t next; begin < end; begin = next) {
+        next = begin + GATED_UNITS < end ? begin + GATED_UNITS : end;
+        int64_t r0 = begin * j->unit, r1 = next * j->unit < rows ? next * j->unit : rows;
+        multiply_units(j, g, begin, next, t0, t1);
+        multiply_units(j, u, begin, next, t0, t1);
+        for (int64_t t = t0; t < t1; t++)
+            j->d->kernels->gate(g->y + t * rows + r0, u->y + t * rows + r0, r1 - r0, j->gated);
+    }
+}
+
+/* Items are runs of rows. */
+static void multiply_rows(void *arg, int64_t begin, int64_t end, int worker)
+{
+    (void)worker;
+    const matmul_job *j = arg;
+    int64_t t0 = begin * j->rows, t1 = end * j->rows < j->n ? end * j->rows : j->n;
+    if (j->gated >= 0)
+        multiply_gated(j, 0, units_of(j, 0), t0, t1);
+    for (int i = 0; j->gated < 0 && i < j->count; i++)
+        multiply_units(j, &j->factors[i], 0, units_of(j, i), t0, t1);
+}
+
+/* Items are panels or tiles: of gate and up, or of the matrices, one after the other. */
 static void multiply_items(void *arg, int64_t begin, int64_t end, int worker)
 {
     (void)worker;
     const matmul_job *j = arg;
     int64_t start = 0;
-    for (int i = 0; i < j->count; i++) {
-        int64_t units = (j->factors[i].w->rows + j->unit - 1) / j->unit;
+    if (j->gated >= 0)
+        multiply_gated(j, begin, end, 0, j->n);
+    for (int i = 0; j->gated < 0 && i < j->count; i++) {
+        int64_t units = units_of(j, i);
         int64_t from = begin > start ? begin - start : 0, to = end - start < units ? end - start : units;
         if (from < to)
-            multiply_units(j, &j->factors[i], from, to);
+            multiply_units(j, &j->factors[i], from, to, 0, j->n);
         start += units;
     }
 }
 
-/* Items are panels or tiles of gate and up, and what comes of them. */
-static void gated_items(void *arg, int64_t begin, int64_t end, int worker)
-{
-    (void)worker;
-    const matmul_job *j = arg;
-    const factor *g = &j->factors[0], *u = &j->factors[1];
-    int64_t rows = g->w->rows, r0 = begin * j->unit, r1 = end * j->unit < rows ? end * j->unit : rows;
-    multiply_units(j, g, begin, end);
-    multiply_units(j, u, begin, end);
-    for (int64_t t = 0; t < j->n; t++)
-        j->d->kernels->gate(g->y + t * rows + r0, u->y + t * rows + r0, r1 - r0, j->gated);
-}
-
-/* Items are rows, counted from x->first. */
+/* Items are groups of rows, counted from x->first: what one worker writes, no other does. */
 static void quantise_rows(void *arg, int64_t begin, int64_t end, int worker)
 {
     (void)worker;
     row_job *j = arg;
     const gb_kernels *kernels = j->d->kernels;
-    int64_t k = j->x->width;
-    for (int64_t t = begin; t < end; t++) {
+    int64_t k = j->x->width, last = end * j->n < j->x->quantised ? end * j->n : j->x->quantised;
+    for (int64_t t = begin * j->n; t < last; t++) {
         const float *x = j->x->f32 + (j->x->first + t) * k;
         cpu_check(j->d, j->x->act != NULL ? kernels->quantise(x, k, j->d->limit, j->x->act + t * (k / GB_BLOCK))
                                       : kernels->quantise_row(x, &j->x->acts, t));
@@ -374,40 +401,46 @@ static void quantise(gb_device *d, gb_buffer *x, int64_t first, int64_t n)
 {
     if (x->quantised == n && x->first == first)
         return;
-    row_job q = {.d = d, .x = x};
+    row_job q = {.d = d, .x = x, .n = x->act != NULL ? 1 : x->acts.group};
     x->first = first;
     x->quantised = n;
     x->acts.n = n;
-    cpu_split(d, quantise_rows, &q, n, 4 * x->width);
+    cpu_split(d, quantise_rows, &q, (n + q.n - 1) / q.n, 4 * x->width * q.n);
 }
 
 /* Runs of items are long enough to pay for handing them out, and short enough that no worker waits
- * long for the last one; a run of a prompt is longer, because its rows are read again for each. */
-static void split_products(gb_device *d, threads_fn fn, matmul_job *j, int64_t items, int64_t cost)
+ * long for the last one. */
+static void run_products(gb_device *d, threads_fn fn, matmul_job *j, int64_t items, int64_t cost)
 {
     int64_t runs = (j->n > FEW_ROWS ? 4 : 16) * threads_count(d->pool);
     int64_t grain = (items + runs - 1) / runs, least = SMALL_WORK / cost + 1;
     threads_run(d->pool, fn, j, items, grain > least ? grain : least);
 }
 
+/* A prompt is split by its rows, so that what a worker reads it has written before, and the weights are
+ * read by all; fewer rows are split by the weights. */
 static void multiply(gb_device *d, matmul_job *j)
 {
-    int64_t items = 0, quantised = 0;
+    int64_t units = 0, quantised = 0;
     j->d = d;
     j->unit = d->repack != NULL ? GB_PANEL_ROWS : MATRIX_TILE;
     for (int i = 0; i < j->count; i++) {
         factor *f = &j->factors[i];
         quantised |= is_quantised(d, f->w);
         f->panels = d->repack != NULL ? gb_repack_find(d->repack, f->w) : NULL;
-        items += (f->w->rows + j->unit - 1) / j->unit;
+        units += units_of(j, i);
     }
     if (quantised)
         quantise(d, j->x, j->first, j->n);
-    int64_t cost = j->x->width * (j->n + 1) * j->unit / 4;
-    if (j->gated >= 0)
-        split_products(d, gated_items, j, items / 2, 2 * cost);
-    else
-        split_products(d, multiply_items, j, items, cost);
+    int64_t cost = j->x->width * j->unit / 4;
+    if (d->repack != NULL && j->n >= OWN_ROWS * threads_count(d->pool)) {
+        j->rows = quantised ? j->x->acts.group : FEW_ROWS;
+        run_products(d, multiply_rows, j, (j->n + j->rows - 1) / j->rows, cost * units * j->rows);
+    } else if (j->gated >= 0) {
+        run_products(d, multiply_items, j, units / 2, 2 * cost * (j->n + 1));
+    } else {
+        run_products(d, multiply_items, j, units, cost * (j->n + 1));
+    }
 }
 
 static void matmul(gb_device *d, gb_buffer *x, int n, const gb_product *products)

@@ -134,4 +134,14 @@ static inline int32_t gb_acts_group(int64_t left, int32_t most)
     return largest[left < most ? left : most];
 }
 
+/* Rows t0 … t1-1, which begin with a group and end with one or with the last row: they stand there in
+ * the groups that so many rows alone would. */
+static inline gb_acts gb_acts_part(const gb_acts *a, int64_t t0, int64_t t1)
+{
+    gb_acts part = *a;
+    part.data += gb_acts_bytes(t0, a->k, a->wide);
+    part.n = t1 - t0;
+    return part;
+}
+
 #endif

@@ -8,4 +8,9 @@
 engine_status gb_fail(char *err, size_t errlen, engine_status code, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
+enum { GB_QUOTE_BYTES = 200 };
+
+/* "text" with everything but printable ASCII as \xNN, cut to fit: safe on any terminal. */
+const char *gb_quote(char out[GB_QUOTE_BYTES], const char *text, uint64_t len);
+
 #endif

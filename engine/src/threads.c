@@ -3,7 +3,8 @@
  * One word holds the number of the job, whether it is open, and how many workers are in it. A
  * worker enters only an open job; the caller closes it when no item is left and waits for those that
  * are inside. So a worker that sleeps, or whose processor is busy with something else, is never waited
- * for. Items are claimed from one counter. Workers run with the control word of fpenv.h and with
+ * for. Each worker claims from a share of the items of its own first, then from the others': so jobs over
+ * the same rows find them in the cache of the processor that wrote them. Workers run with the control word of fpenv.h and with
  * all signals blocked, which leaves those to the caller's threads. In a child of fork() there is
  * nobody to wake, to wait for, or to join. */
 #define _POSIX_C_SOURCE 200809L
@@ -37,6 +38,13 @@ typedef struct worker {
     int index;
 } worker;
 
+/* Items next … end-1 are nobody's yet. A cache line of its own. */
+typedef struct share {
+    atomic_llong next;
+    int64_t end;
+    char apart[64 - sizeof(atomic_llong) - sizeof(int64_t)];
+} share;
+
 struct threads {
     int count;           /* workers including the caller */
     int started;         /* threads that exist */
@@ -50,11 +58,11 @@ struct threads {
     atomic_int quit;
     threads_fn fn;
     void *arg;
-    int64_t items;
     int64_t grain;
-    char apart[64]; /* the words below are written by all: a cache line of their own */
+    share *shares;       /* [count] */
+    int shared;          /* shares of this job */
+    char apart[64];      /* the word below is written by all: a cache line of its own */
     atomic_ullong word;
-    atomic_llong next;
 };
 
 /* How many times fork() made this process out of another that had a pool. */
@@ -88,12 +96,27 @@ static void relax(void)
 
 static void work(threads *pool, int index)
 {
-    for (;;) {
-        int64_t begin = atomic_fetch_add(&pool->next, pool->grain);
-        if (begin >= pool->items)
-            return;
-        int64_t end = begin + pool->grain < pool->items ? begin + pool->grain : pool->items;
-        pool->fn(pool->arg, begin, end, index);
+    for (int i = 0; i < pool->shared; i++) {
+        share *s = &pool->shares[(index + i) % pool->shared];
+        while (atomic_load(&s->next) < s->end) {
+            int64_t begin = atomic_fetch_add(&s->next, pool->grain);
+            if (begin < s->end)
+                pool->fn(pool->arg, begin, begin + pool->grain < s->end ? begin + pool->grain : s->end, index);
+        }
+    }
+}
+
+/* As many shares as there are runs of grain to fill them, of equal length; runs do not part pairs of items. */
+static void cut_shares(threads *pool, int64_t items, int64_t grain)
+{
+    int64_t runs = (items + grain - 1) / grain, begin = 0, unit = grain > 1 ? 2 : 1;
+    pool->grain = grain;
+    pool->shared = runs < pool->count ? (int)runs : pool->count;
+    for (int i = 0; i < pool->shared; i++) {
+        int64_t end = i + 1 < pool->shared ? items * (i + 1) / pool->shared / unit * unit : items;
+        atomic_store(&pool->shares[i].next, begin);
+        pool->shares[i].end = end;
+        begin = end;
     }
 }
 
@@ -216,9 +239,7 @@ void threads_run(threads *pool, threads_fn fn, void *arg, int64_t items, int64_t
     }
     pool->fn = fn;
     pool->arg = arg;
-    pool->items = items;
-    pool->grain = grain;
-    atomic_store(&pool->next, 0);
+    cut_shares(pool, items, grain);
     publish(pool);
     work(pool, 0);
     await_workers(pool);
@@ -256,15 +277,18 @@ engine_status threads_new(threads **out, int32_t count, char *err, size_t errlen
     *out = NULL;
     threads *pool = calloc(1, sizeof *pool);
     worker *workers = calloc((size_t)count, sizeof *workers);
-    if (pool == NULL || workers == NULL) {
+    share *shares = calloc((size_t)count, sizeof *shares);
+    if (pool == NULL || workers == NULL || shares == NULL) {
         free(pool);
         free(workers);
+        free(shares);
         return gb_fail(err, errlen, ENGINE_ENOMEM, "out of memory for a pool of %d threads", count);
     }
     pthread_once(&fork_once, watch_forks);
     pool->generation = atomic_load(&fork_count);
     pool->count = count;
     pool->workers = workers;
+    pool->shares = shares;
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->wake, NULL);
     pthread_cond_init(&pool->done, NULL);
@@ -293,5 +317,6 @@ void threads_free(threads *pool)
         pthread_mutex_destroy(&pool->lock);
     }
     free(pool->workers);
+    free(pool->shares);
     free(pool);
 }

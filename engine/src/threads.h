@@ -1,9 +1,10 @@
 /* threads.h: a persistent pool that splits outputs over workers, never a sum.
  *
- * threads_run() cuts items 0 … n-1 into runs of grain and hands them out as workers become free;
- * since every item is an output of its own, who computes it cannot matter. Workers spin
- * briefly, then sleep. A pool belongs to one caller at a time. Its workers do not exist in a
- * child that fork() made: there the caller does all the work, which changes no bit. */
+ * threads_run() gives every worker an equal share of items 0 … n-1, in the order of their numbers, and
+ * runs of grain out of it as it becomes free; who is done helps the others. Since every item is an
+ * output of its own, who computes it cannot matter. Workers spin briefly, then sleep. A pool belongs to
+ * one caller at a time. Its workers do not exist in a child that fork() made: there the caller does
+ * all the work, which changes no bit. */
 #ifndef GB_THREADS_H
 #define GB_THREADS_H
 #include "engine.h"

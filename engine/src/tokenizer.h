@@ -1,6 +1,7 @@
 /* tokenizer.h: what the files of the tokenizer share.
  *
  *   vocab.c        reads and validates the vocabulary; owns engine_vocab
+ *   vocab_marks.c  decides what a token is where the file does not say
  *   pretokenize.c  splits text into the words that merges stay inside (byte-level BPE)
  *   merge.c        merges neighbours in the order of their keys
  *   bpe.c, spm.c   turn one stretch of plain text into ids
@@ -66,7 +67,17 @@ struct engine_vocab {
 /* Spellings. */
 const char *tok_text(const engine_vocab *v, uint32_t piece, uint64_t *len);
 uint32_t tok_find(const engine_vocab *v, const char *text, uint64_t len); /* TOK_NO_PIECE where absent */
+uint32_t tok_find_string(const engine_vocab *v, const char *text);        /* likewise, NUL-terminated */
 const tok_merge *tok_merge_of(const engine_vocab *v, uint32_t left, uint32_t right); /* NULL where absent */
+
+/* Ids that decide which tokens end a generation, besides those of engine_vocab_info. */
+typedef struct tok_marks {
+    int32_t eom, fim_pre, fim_suf, fim_mid, fim_pad, fim_rep, fim_sep;
+} tok_marks;
+
+/* Set the flags of tokens whose role shows in their spelling, or in the model's name. */
+void tok_mark_by_spelling(engine_vocab *v, const tok_marks *given);
+void tok_mark_by_model_name(engine_vocab *v, const char *name, uint64_t len);
 
 /* Where ids go: they are counted always, and written while there is room. */
 typedef struct tok_sink {

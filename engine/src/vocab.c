@@ -4,8 +4,8 @@
  * tokenizer models and pre-tokenizers (by name), arrays of the wrong type or length, spellings
  * that stand twice or hold a NUL byte, unknown token types, scores that are NaN, byte tokens with another
  * spelling than <0xNN>, special ids outside the vocabulary, and bytes that only a control token
- * or no token at all could spell. What a token is follows llama.cpp b11549, which also looks at spellings: see
- * mark_by_spelling(). */
+ * or no token at all could spell. What a token is follows llama.cpp b11549, which also looks at spellings
+ * (vocab_marks.c). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@
 
 typedef unsigned long long ull;
 
-enum { STRINGS_AT_ONCE = 1024, QUOTE_BYTES = 100 };
+enum { STRINGS_AT_ONCE = 1024 };
 
 /* Reading state: the file, where errors go, and the status that a failing step leaves. */
 typedef struct loader {
@@ -37,23 +37,6 @@ typedef struct loader {
 static int no_memory(loader *l)
 {
     return REFUSE(l, ENGINE_ENOMEM, "out of memory for the vocabulary");
-}
-
-/* "text" with everything but printable ASCII as \xNN, cut to fit. */
-static const char *quote(char out[QUOTE_BYTES], const char *text, uint64_t len)
-{
-    size_t n = 0;
-    out[n++] = '"';
-    for (uint64_t i = 0; i < len && n < QUOTE_BYTES - 6; i++) {
-        unsigned char c = (unsigned char)text[i];
-        if (c >= 0x20 && c < 0x7f && c != '"' && c != '\\')
-            out[n++] = (char)c;
-        else
-            n += (size_t)snprintf(out + n, QUOTE_BYTES - n, "\\x%02x", c);
-    }
-    out[n++] = '"';
-    out[n] = '\0';
-    return out;
 }
 
 /* ---- Spellings ------------------------------------------------------------------------------------------ */
@@ -98,7 +81,7 @@ uint32_t tok_find(const engine_vocab *v, const char *text, uint64_t len)
     return found == 0 ? TOK_NO_PIECE : found - 1;
 }
 
-static uint32_t find_string(const engine_vocab *v, const char *text)
+uint32_t tok_find_string(const engine_vocab *v, const char *text)
 {
     return tok_find(v, text, strlen(text));
 }
@@ -210,18 +193,18 @@ static int each_string(loader *l, const char *key, uint64_t count,
 static int add_token(loader *l, uint64_t i, const char *text, uint64_t len)
 {
     engine_vocab *v = l->v;
-    char empty[40], q[QUOTE_BYTES];
+    char empty[40], q[GB_QUOTE_BYTES];
     if (len == 0) { /* named as the reference names it */
         len = (uint64_t)snprintf(empty, sizeof empty, "[EMPTY_%llu]", (ull)i);
         text = empty;
     }
     if (memchr(text, 0, len) != NULL)
         return REFUSE(l, ENGINE_EFORMAT, "tokenizer.ggml.tokens: token %llu, %s, holds a NUL byte", (ull)i,
-                      quote(q, text, len));
+                      gb_quote(q, text, len));
     uint32_t other = v->slots == NULL ? TOK_NO_PIECE : tok_find(v, text, len);
     if (other != TOK_NO_PIECE)
         return REFUSE(l, ENGINE_EFORMAT, "tokenizer.ggml.tokens: token %llu repeats the spelling %s of token %u",
-                      (ull)i, quote(q, text, len), (unsigned)other);
+                      (ull)i, gb_quote(q, text, len), (unsigned)other);
     if (add_piece(v, text, len) == TOK_NO_PIECE)
         return no_memory(l);
     if (len > v->longest)
@@ -318,7 +301,7 @@ static int load_pre(loader *l)
     static const char *const names[] = {"gpt-2", "smollm", "qwen2", "llama-bpe"};
     const char *text;
     uint64_t len;
-    char q[QUOTE_BYTES];
+    char q[GB_QUOTE_BYTES];
     engine_vocab *v = l->v;
     if (v->model == TOK_MODEL_SPM) {
         v->pre = TOK_PRE_NONE;
@@ -340,14 +323,14 @@ static int load_pre(loader *l)
         return 1;
     }
     return REFUSE(l, ENGINE_EUNSUPPORTED, "tokenizer.ggml.pre is %s; gpt-2, smollm, qwen2 and llama-bpe are supported",
-                  quote(q, text, len));
+                  gb_quote(q, text, len));
 }
 
 static int load_model_name(loader *l)
 {
     const char *text;
     uint64_t len;
-    char q[QUOTE_BYTES];
+    char q[GB_QUOTE_BYTES];
     int found = gguf_get_str(l->file, "tokenizer.ggml.model", &text, &len, l->err, l->errlen);
     if (found < 0)
         return l->status = ENGINE_EFORMAT, 0;
@@ -356,7 +339,7 @@ static int load_model_name(loader *l)
     l->v->model = same(text, len, "llama") ? TOK_MODEL_SPM : TOK_MODEL_BPE;
     if (l->v->model == TOK_MODEL_BPE && !same(text, len, "gpt2"))
         return REFUSE(l, ENGINE_EUNSUPPORTED, "tokenizer.ggml.model is %s; gpt2 and llama are supported",
-                      quote(q, text, len));
+                      gb_quote(q, text, len));
     l->v->info.model = l->v->model == TOK_MODEL_SPM ? "llama" : "gpt2";
     return 1;
 }
@@ -384,16 +367,11 @@ static int load_bool(loader *l, const char *key, int *value)
     return l->status = ENGINE_EFORMAT, 0;
 }
 
-/* Ids that decide which tokens end a generation, besides those of engine_vocab_info. */
-typedef struct marks {
-    int32_t eom, fim_pre, fim_suf, fim_mid, fim_pad, fim_rep, fim_sep;
-} marks;
-
-static int load_ids(loader *l, marks *m)
+static int load_ids(loader *l, tok_marks *m)
 {
     engine_vocab_info *info = &l->v->info;
     int spm = l->v->model == TOK_MODEL_SPM, add_bos = spm || l->v->pre == TOK_PRE_LLAMA_BPE, add_eos = 0;
-    *m = (marks){-1, -1, -1, -1, -1, -1, -1};
+    *m = (tok_marks){-1, -1, -1, -1, -1, -1, -1};
     info->unk = spm ? 0 : -1;
     info->bos = spm && info->size > 1 ? 1 : -1;
     info->eos = spm && info->size > 2 ? 2 : -1;
@@ -425,120 +403,16 @@ static int load_ids(loader *l, marks *m)
     return 1;
 }
 
-/* ---- What a token is, by its spelling ------------------------------------------------------------- */
-
-static const char *const eot_names[] = {
-    "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<EOT>", "_<EOT>",
-    "[EOT]", "<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>", "<end_of_utterance>", NULL};
-static const char *const end_names[] = {
-    "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>",
-    "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>",
-    "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>",
-    "<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>", "[e~[", NULL};
-static const char *const eom_names[] = {"<|eom_id|>", NULL};
-static const char *const fim_pre_names[] = {
-    "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<\xef\xbd\x9c" "fim\xe2\x96\x81" "begin\xef\xbd\x9c>", "<PRE>",
-    "\xe2\x96\x81<PRE>", "<|code_prefix|>", "<|prefix|>", NULL};
-static const char *const fim_suf_names[] = {
-    "<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<\xef\xbd\x9c" "fim\xe2\x96\x81hole\xef\xbd\x9c>", "<SUF>",
-    "\xe2\x96\x81<SUF>", "<|code_suffix|>", "<|suffix|>", NULL};
-static const char *const fim_mid_names[] = {
-    "<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<\xef\xbd\x9c" "fim\xe2\x96\x81" "end\xef\xbd\x9c>", "<MID>",
-    "\xe2\x96\x81<MID>", "<|code_middle|>", "<|middle|>", NULL};
-static const char *const fim_pad_names[] = {"<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]", NULL};
-static const char *const fim_rep_names[] = {
-    "<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>", NULL};
-static const char *const fim_sep_names[] = {"<|file_sep|>", NULL};
-static const char *const shown_names[] = {"<|channel|>", "<|message|>", "<|start|>", "<|constrain|>", NULL};
-
-/* The token that a name on the list spells, or -1; the first name that exists wins. */
-static int32_t first_named(const engine_vocab *v, const char *const *names)
+/* A few models, known by name only, want the white space around their special tokens gone. */
+static int load_model_marks(loader *l)
 {
-    for (; *names != NULL; names++) {
-        uint32_t piece = find_string(v, *names);
-        if (piece != TOK_NO_PIECE)
-            return (int32_t)piece;
-    }
-    return -1;
-}
-
-static void mark(engine_vocab *v, int32_t id, uint16_t flags)
-{
-    if (id >= 0)
-        v->flags[id] |= flags;
-}
-
-static int ends(const engine_vocab *v, const char *name)
-{
-    uint32_t piece = find_string(v, name);
-    return piece != TOK_NO_PIECE && (v->flags[piece] & TOK_END);
-}
-
-/* What the file declares is not enough: converters type end-of-turn tokens as normal. The
- * reference therefore decides by spelling, and ids depend on it. Where the reference's choice
- * among several spellings hangs on the order of a hash table, the first on the list wins. */
-static void mark_by_spelling(engine_vocab *v, const marks *given)
-{
-    marks m = *given;
-    const struct { int32_t *id; const char *const *names; } found[] = {
-        {&v->info.eot, eot_names}, {&m.eom, eom_names}, {&m.fim_pre, fim_pre_names}, {&m.fim_suf, fim_suf_names},
-        {&m.fim_mid, fim_mid_names}, {&m.fim_pad, fim_pad_names}, {&m.fim_rep, fim_rep_names},
-        {&m.fim_sep, fim_sep_names}};
-    for (size_t i = 0; i < sizeof found / sizeof found[0]; i++) {
-        if (*found[i].id >= 0)
-            continue;
-        *found[i].id = first_named(v, found[i].names);
-        mark(v, *found[i].id, TOK_CONTROL | TOK_BARRED);
-    }
-    for (const char *const *name = end_names; *name != NULL; name++) {
-        uint32_t piece = find_string(v, *name);
-        if (piece != TOK_NO_PIECE)
-            mark(v, (int32_t)piece, TOK_CONTROL | TOK_END | TOK_BARRED);
-    }
-    for (const char *const *name = shown_names; *name != NULL; name++) {
-        uint32_t piece = find_string(v, *name);
-        if (piece != TOK_NO_PIECE)
-            v->flags[piece] = (uint16_t)((v->flags[piece] & (TOK_END | TOK_BARRED)) | TOK_USER_DEFINED);
-    }
-    const int32_t end_ids[] = {m.fim_pad, m.fim_rep, m.fim_sep, v->info.eos, v->info.eot, m.eom};
-    for (size_t i = 0; i < sizeof end_ids / sizeof end_ids[0]; i++)
-        mark(v, end_ids[i], TOK_END | TOK_BARRED);
-    mark(v, v->info.bos, TOK_BARRED);
-    /* Harmony and Solar: <|end|> closes a message, not the answer. */
-    int called = ends(v, "<|call|>") || ends(v, "<|calls|>");
-    if (called && (ends(v, "<|return|>") || ends(v, "<|flush|>")) && ends(v, "<|end|>"))
-        v->flags[find_string(v, "<|end|>")] = TOK_USER_DEFINED | TOK_BARRED;
-    if (ends(v, "</s>") && (ends(v, "<|tool_response>") || ends(v, "<|plamo:eos|>")))
-        v->flags[find_string(v, "</s>")] = TOK_NORMAL;
-}
-
-/* White space around special tokens goes with them in a few models, known by name only. */
-static int mark_by_model(loader *l)
-{
-    engine_vocab *v = l->v;
-    const char *text;
+    const char *name;
     uint64_t len;
-    int found = gguf_get_str(l->file, "general.name", &text, &len, l->err, l->errlen), phi = 0, bert = 0;
+    int found = gguf_get_str(l->file, "general.name", &name, &len, l->err, l->errlen);
     if (found < 0)
         return l->status = ENGINE_EFORMAT, 0;
-    for (uint64_t i = 0; found > 0 && i < len; i++) {
-        char low[11] = {0};
-        for (uint64_t k = 0; k < sizeof low && i + k < len; k++)
-            low[k] = (char)(text[i + k] >= 'A' && text[i + k] <= 'Z' ? text[i + k] - 'A' + 'a' : text[i + k]);
-        phi |= memcmp(low, "phi-3", 5) == 0 || memcmp(low, "phi3", 4) == 0;
-        bert |= memcmp(low, "modern-bert", 11) == 0;
-    }
-    if (phi) {
-        for (int32_t i = 0; i < v->info.size; i++)
-            if (v->flags[i] & (TOK_CONTROL | TOK_UNKNOWN | TOK_USER_DEFINED))
-                v->flags[i] |= TOK_RSTRIP;
-        static const char *const kept[] = {"<unk>", "<s>", "<|endoftext|>"};
-        for (int i = 0; i < 3; i++)
-            if (find_string(v, kept[i]) != TOK_NO_PIECE)
-                v->flags[find_string(v, kept[i])] &= (uint16_t)~TOK_RSTRIP;
-    } else if (bert && find_string(v, "[MASK]") != TOK_NO_PIECE) {
-        v->flags[find_string(v, "[MASK]")] |= TOK_LSTRIP;
-    }
+    if (found > 0)
+        tok_mark_by_model_name(l->v, name, len);
     return 1;
 }
 
@@ -634,7 +508,7 @@ static int load_byte_tokens(loader *l)
     for (int b = 0; b < 256; b++) {
         char name[8], single = (char)b;
         snprintf(name, sizeof name, "<0x%02X>", (unsigned)b);
-        v->letters[b] = find_string(v, name);
+        v->letters[b] = tok_find_string(v, name);
         if (v->letters[b] == TOK_NO_PIECE)
             v->letters[b] = tok_find(v, &single, 1);
         if (v->letters[b] == TOK_NO_PIECE && v->info.unk < 0)
@@ -693,7 +567,7 @@ static int load_bytes(loader *l)
 {
     engine_vocab *v = l->v;
     uint64_t used = 0, total = v->text_at[v->info.size];
-    char q[QUOTE_BYTES];
+    char q[GB_QUOTE_BYTES];
     v->bytes = malloc(total + 1);
     v->bytes_at = malloc(((size_t)v->info.size + 1) * sizeof *v->bytes_at);
     if (v->bytes == NULL || v->bytes_at == NULL)
@@ -709,7 +583,7 @@ static int load_bytes(loader *l)
             int byte = byte_of_name(text, len);
             if (byte < 0)
                 return REFUSE(l, ENGINE_EFORMAT, "tokenizer.ggml.token_type: token %d, %s, is typed as a byte "
-                              "but is not spelled <0xNN>", (int)i, quote(q, text, len));
+                              "but is not spelled <0xNN>", (int)i, gb_quote(q, text, len));
             v->bytes[used++] = (char)byte;
         } else {
             used += v->model == TOK_MODEL_BPE ? from_letters(text, len, v->bytes + used)
@@ -789,11 +663,11 @@ static int load_specials(loader *l)
 
 static int load(loader *l)
 {
-    marks m;
+    tok_marks m;
     if (!load_model_name(l) || !load_pre(l) || !load_tokens(l) || !load_types(l) || !load_scores(l) || !load_ids(l, &m))
         return 0;
-    mark_by_spelling(l->v, &m);
-    if (!mark_by_model(l) || !load_bytes(l) || !load_specials(l))
+    tok_mark_by_spelling(l->v, &m);
+    if (!load_model_marks(l) || !load_bytes(l) || !load_specials(l))
         return 0;
     if (l->v->model == TOK_MODEL_SPM)
         return load_byte_tokens(l);

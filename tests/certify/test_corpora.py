@@ -83,3 +83,15 @@ def test_a_broken_capture_is_refused_by_name(data: bytes, tmp_path: Path) -> Non
     (tmp_path / captures.file_name("a" * 64, "llama.cpp")).write_bytes(data)
     with pytest.raises(captures.CaptureError, match=r"aaaa-llama\.cpp\.json\.gz"):
         captures.find(str(tmp_path), "a" * 64, "llama.cpp")
+
+
+def test_a_changed_capture_changes_what_a_journal_belongs_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(corpora, "CAPTURE_FOLDERS", (tmp_path,))
+    assert corpora.capture_digests() == {}
+    (tmp_path / "a.json.gz").write_bytes(b"one")
+    first = corpora.capture_digests()
+    (tmp_path / "a.json.gz").write_bytes(b"two")
+    assert set(first) == {"a.json.gz"}
+    assert corpora.capture_digests() != first

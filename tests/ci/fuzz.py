@@ -17,7 +17,19 @@ from pathlib import Path
 import native
 
 # What the targets reach: the readers of bytes, not the arithmetic.
-READERS = ("status", "dtype", "gguf", "vocab", "tokenizer", "pretokenize", "merge", "bpe", "spm")
+READERS = (
+    "status",
+    "dtype",
+    "gguf",
+    "gguf_access",
+    "vocab",
+    "vocab_marks",
+    "tokenizer",
+    "pretokenize",
+    "merge",
+    "bpe",
+    "spm",
+)
 FLAGS = ["-O1", "-fsanitize=fuzzer-no-link,address,undefined", "-fno-sanitize-recover=all"]
 LINK = ["-O1", "-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all"]
 

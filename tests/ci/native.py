@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NoReturn
@@ -38,6 +39,35 @@ def leave(main: Callable[[], int]) -> NoReturn:
     sys.exit(code)
 
 
+class _Running:
+    """Processes that several threads run and one may end."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._processes: set[subprocess.Popen[bytes]] = set()
+        self._ended = False
+
+    def run(self, command: Sequence[str]) -> None:
+        """As ``subprocess.run(command, check=True)``; CalledProcessError at once after ``end``."""
+        with self._lock:
+            if self._ended:
+                raise subprocess.CalledProcessError(130, command)
+            process = subprocess.Popen(command)
+            self._processes.add(process)
+        code = process.wait()
+        with self._lock:
+            self._processes.discard(process)
+        if code != 0:
+            raise subprocess.CalledProcessError(code, command)
+
+    def end(self) -> None:
+        """Kill what runs, and let nothing start."""
+        with self._lock:
+            self._ended = True
+            for process in self._processes:
+                process.kill()
+
+
 def compile_all(compiler: str, flags: list[str], files: list[Path], out: Path) -> list[Path]:
     """Compile each file to an object in ``out``; the objects in the order of the files."""
     out.mkdir(parents=True, exist_ok=True)
@@ -47,12 +77,16 @@ def compile_all(compiler: str, flags: list[str], files: list[Path], out: Path) -
         # Sanitizers and unrolled tiles together take an optimiser minutes; -O0 checks the same.
         sanitized = any("sanitize" in flag for flag in flags)
         level = ["-O0"] if sanitized and file.name.startswith("matmul_") else []
-        command = [compiler, *BASE, *flags, *level, "-c", str(file), "-o", str(target)]
-        subprocess.run(command, check=True)
+        running.run([compiler, *BASE, *flags, *level, "-c", str(file), "-o", str(target)])
         return target
 
+    running = _Running()
     with ThreadPoolExecutor() as pool:
-        return list(pool.map(one, files))
+        try:
+            return list(pool.map(one, files))
+        except BaseException:
+            running.end()  # an interrupt reaches what runs now, not what a worker starts a moment later
+            raise
 
 
 def engine_objects(compiler: str, flags: list[str], out: Path) -> list[Path]:

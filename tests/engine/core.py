@@ -18,7 +18,7 @@ from cffi import FFI
 from engine import build
 
 SRC = Path(build.__file__).parent / "src"
-SOURCES = ("status.c", "dtype.c", "gguf.c")
+SOURCES = ("status.c", "dtype.c", "gguf.c", "gguf_access.c")
 FLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off", "-shared", "-fPIC")
 
 

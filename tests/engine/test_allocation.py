@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.ci import native
+
 ROOT = Path(__file__).resolve().parents[2]
 WRAPPED = ("malloc", "calloc", "posix_memalign", "pthread_create")
 FLAGS = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-Wno-error"]
@@ -20,11 +22,10 @@ FLAGS = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-W
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 @pytest.mark.skipif(sys.platform != "linux", reason="the linker's --wrap is used")
 def test_every_failing_allocation_is_survived(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
-    sources = [f for f in sorted((ROOT / "engine" / "src").glob("*.c")) if f.name != "gbdigest.c"]
-    program = tmp_path / "allocation"
-    command = ["gcc", "-std=c11", "-g", *FLAGS, "-ffp-contract=off", f"-I{ROOT / 'engine' / 'src'}"]
-    command += [*(f"-Wl,--wrap={name}" for name in WRAPPED), str(ROOT / "tests" / "c" / "allocation.c")]
-    subprocess.run([*command, *map(str, sources), "-lm", "-lpthread", "-o", str(program)], check=True)
+    wrap = [f"-Wl,--wrap={name}" for name in WRAPPED]
+    objects = native.engine_objects("gcc", FLAGS, tmp_path / "objects")
+    main = ROOT / "tests" / "c" / "allocation.c"
+    program = native.program("gcc", [*FLAGS, *wrap], main, objects, tmp_path / "allocation")
     models = [tiny_model(name) for name in ("qwen2-q4_k_m", "gemma3-q8_0", "llama-odd")]
     done = subprocess.run(
         [str(program), *(m.stem for m in models)],
