@@ -31,7 +31,7 @@ static int duty_compare(const obligation *a, const obligation *b) {
     return (a->state > b->state) - (a->state < b->state);
 }
 
-static int same_duty(const duty *d, const obligation *all, uint32_t n) {
+static int same_duty(const duties_of *d, const obligation *all, uint32_t n) {
     if (d->n != n)
         return 0;
     for (uint32_t i = 0; i < n; i++)
@@ -80,7 +80,7 @@ static uint32_t duty_number(subset_machine *m, obligation *all, uint32_t n) {
     for (; m->duty_table[at] != UINT32_MAX; at = (at + 1) & (m->duty_table_size - 1))
         if (m->duties[m->duty_table[at]].hash == h && same_duty(&m->duties[m->duty_table[at]], all, kept))
             return m->duty_table[at];
-    duty *duties = roomier(m->s, m->duties, m->n_duties, &m->cap_duties, sizeof *duties);
+    duties_of *duties = roomier(m->s, m->duties, m->n_duties, &m->cap_duties, sizeof *duties);
     obligation *copy = scratch_alloc(m->s, (kept + 1ull) * sizeof *copy);
     if (!duties || !copy)
         return REGEX_NONE;
@@ -88,7 +88,7 @@ static uint32_t duty_number(subset_machine *m, obligation *all, uint32_t n) {
         memcpy(copy, all, kept * sizeof *copy);
     m->duties = duties;
     m->duty_table[at] = m->n_duties;
-    duties[m->n_duties] = (duty){copy, kept, h};
+    duties[m->n_duties] = (duties_of){copy, kept, h};
     return m->n_duties++;
 }
 

@@ -26,11 +26,11 @@ typedef struct obligation {
     uint32_t state;
 } obligation;
 
-typedef struct duty {
+typedef struct duties_of {
     obligation *all;      /* ordered by language and state, no two equal */
     uint32_t n;
     uint64_t hash;
-} duty;
+} duties_of;
 
 typedef struct look {
     uint32_t tree;        /* the node of the tree */
@@ -68,7 +68,7 @@ typedef struct subset_machine {
     thread **moves;                      /* by class */
     uint32_t *n_moves, *cap_moves;
     uint32_t *kinds, n_kinds;            /* classes that lead to different places, of one state */
-    duty *duties;
+    duties_of *duties;
     uint32_t n_duties, cap_duties, *duty_table, duty_table_size;
 } subset_machine;
 

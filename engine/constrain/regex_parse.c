@@ -266,8 +266,8 @@ static uint32_t class_node(reader *p) {
                 (void)fail(p, ENGINE_EFORMAT, at, "a range whose end comes before its beginning");
                 return REGEX_NONE;
             }
-            int range = kind == 1 && second == 1; /* else the dash beside a class is itself */
-            if (!(range ? charset_add_points(p->s, &c, lo, hi) : charset_add(p->s, &c, '-', '-')) ||
+            int spans = kind == 1 && second == 1; /* else the dash beside a class is itself */
+            if (!(spans ? charset_add_points(p->s, &c, lo, hi) : charset_add(p->s, &c, '-', '-')) ||
                 (kind == 2 && second == 1 && !charset_add_points(p->s, &c, hi, hi)))
                 return REGEX_NONE;
         }
