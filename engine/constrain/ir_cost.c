@@ -567,7 +567,29 @@ static void prune_object(const costing *c, ir_object *o) {
     settle_implies(o);
 }
 
-static void prune_array(const costing *c, ir_array *a) {
+/* How many values of a node differ; LANG_INFINITE where it has containers, which can grow for ever. */
+static uint64_t distinct_values(costing *c, const ir_node *n) {
+    const lang *numbers = distinct_numbers(c, n->number);
+    uint64_t count = (uint64_t)n->admits_null + n->admits_true + n->admits_false;
+    if (!numbers || n->n_objects || n->n_arrays)
+        return LANG_INFINITE;
+    if (!lang_is_empty(numbers))
+        count = sum(count, lang_count(numbers, lang_start(numbers)));
+    if (!lang_is_empty(n->string))
+        count = sum(count, lang_count(n->string, lang_start(n->string)));
+    return count;
+}
+
+/* A unique array ends where the values of its items do. */
+static void bound_unique(costing *c, ir_array *a) {
+    if (!a->unique || a->n_prefix || a->items == IR_NODE_NONE)
+        return;
+    uint64_t values = distinct_values(c, &c->program->nodes[a->items]);
+    if (values < a->max_items)
+        a->max_items = (uint32_t)values;
+}
+
+static void prune_array(costing *c, ir_array *a) {
     ir_contains *contains = (ir_contains *)a->contains;
     for (uint32_t i = 0; i < a->n_prefix; i++)
         if (is_empty(c, a->prefix[i]) && i < a->max_items)
@@ -582,6 +604,7 @@ static void prune_array(const costing *c, ir_array *a) {
         if (contains[i].max != IR_NO_MAX && contains[i].other == IR_NODE_NONE && a->max_items > a->n_prefix + contains[i].max)
             a->max_items = a->n_prefix + contains[i].max;
     }
+    bound_unique(c, a);
     if (a->max_items <= a->n_prefix) {
         a->n_prefix = a->max_items;
         a->items = IR_NODE_NONE;
@@ -661,6 +684,12 @@ engine_status ir_finish(pool *p, ir_program *program) {
     return p->status;
 }
 
+/* Scalars without end, whatever else the node admits. */
+static int is_endless(const ir_node *n) {
+    return n->n_objects || n->n_arrays ||
+           (!lang_is_empty(n->string) && lang_count(n->string, lang_start(n->string)) == LANG_INFINITE);
+}
+
 /* Whether a value of the node that equals an earlier item can always go on to differ before it ends: scalars
  * are compared as they are read; a container only when it closes, so it must be able to grow for ever. */
 static int can_differ(const ir_program *program, uint32_t node) {
@@ -686,7 +715,9 @@ int ir_unique_holdable(const ir_program *program, const ir_array *array) {
     if (array->n_contains || (array->min_items > 1 && (array->n_prefix || items->n_objects || items->n_arrays)))
         return 0;
     for (uint32_t i = 0; i < array->n_prefix; i++)
-        if (!can_differ(program, array->prefix[i]))
+        if (!can_differ(program, array->prefix[i]) || !is_endless(&program->nodes[array->prefix[i]]))
             return 0;
+    if (array->n_prefix && array->items != IR_NODE_NONE && !is_endless(items))
+        return 0; /* they could use one another's values up */
     return can_differ(program, array->items);
 }

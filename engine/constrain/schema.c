@@ -512,8 +512,8 @@ static int check_unique(schema *s, const ir_program *program) {
         for (uint32_t j = 0; j < program->nodes[i].n_arrays; j++)
             if (program->nodes[i].arrays[j].unique && !ir_unique_holdable(program, &program->nodes[i].arrays[j]))
                 return schema_refuse(s, ENGINE_EUNSUPPORTED, s->unique_at[i], "uniqueItems",
-                                     "held for items that are scalars, or open objects or arrays, without contains or a "
-                                     "minimum above 1");
+                                     "held for items that are scalars, or objects and arrays that can always grow; not "
+                                     "beside contains, or a prefix of few values");
     return 1;
 }
 
