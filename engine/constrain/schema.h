@@ -24,7 +24,7 @@ enum { GOAL_NONE = IR_NODE_NONE, GOAL_ANY = IR_NODE_ANY };
 
 /* ---- Keywords (schema_keywords.c) -------------------------------------------------------- */
 
-typedef enum keyword {
+typedef enum keyword_id {
     KW_NONE,
     KW_REF, KW_DYNAMIC_REF, KW_RECURSIVE_REF, KW_TYPE, KW_ENUM, KW_CONST,
     KW_MULTIPLE_OF, KW_MINIMUM, KW_MAXIMUM, KW_EXCLUSIVE_MINIMUM, KW_EXCLUSIVE_MAXIMUM,
@@ -37,7 +37,7 @@ typedef enum keyword {
     KW_ALL_OF, KW_ANY_OF, KW_ONE_OF, KW_NOT, KW_IF, KW_THEN, KW_ELSE,
     KW_ID, KW_ID_OLD, KW_ANCHOR, KW_DYNAMIC_ANCHOR, KW_SCHEMA, KW_DEFINITIONS, KW_DEFS,
     KW_COUNT
-} keyword;
+} keyword_id;
 
 enum { DRAFT_4 = 4, DRAFT_6 = 6, DRAFT_7 = 7, DRAFT_2019 = 8, DRAFT_2020 = 9 };
 
@@ -111,10 +111,10 @@ typedef struct array_shape {
     const json_value *unique;      /* the subschema that says uniqueItems, or NULL */
 } array_shape;
 
-typedef const void *shape;         /* an object_shape or an array_shape */
+typedef const void *any_shape;         /* an object_shape or an array_shape */
 
 typedef struct shape_list {
-    shape *at;
+    any_shape *at;
     uint32_t n, cap;
 } shape_list;
 
@@ -240,24 +240,24 @@ const lang *number_not(schema *s, const lang *l);
 const object_shape *object_of_schema(schema *s, const json_value *v, const json_value *const *kw);
 const object_shape *object_of_constant(schema *s, const json_value *v);
 /* 0: failed. *out NULL: empty. */
-int object_and(schema *s, shape a, shape b, shape *out);
-int objects_exclude(schema *s, shape a, shape b);            /* 1: proven to have nothing in common */
+int object_and(schema *s, any_shape a, any_shape b, any_shape *out);
+int objects_exclude(schema *s, any_shape a, any_shape b);            /* 1: proven to have nothing in common */
 int object_excluded(schema *s, const object_shape *a, uint32_t depth);
-int object_not(schema *s, shape a, shape_list *out);         /* the complement among objects; 0: failed */
-int object_within(schema *s, shape a, shape b);              /* 1: a is seen to be a subset of b */
+int object_not(schema *s, any_shape a, shape_list *out);         /* the complement among objects; 0: failed */
+int object_within(schema *s, any_shape a, any_shape b);              /* 1: a is seen to be a subset of b */
 const object_shape *object_with_key(schema *s, const key_text *key, uint32_t value, int required);
 
 const array_shape *array_of_schema(schema *s, const json_value *v, const json_value *const *kw);
 const array_shape *array_of_constant(schema *s, const json_value *v);
-int array_and(schema *s, shape a, shape b, shape *out);
-int arrays_exclude(schema *s, shape a, shape b);
+int array_and(schema *s, any_shape a, any_shape b, any_shape *out);
+int arrays_exclude(schema *s, any_shape a, any_shape b);
 int array_excluded(schema *s, const array_shape *a, uint32_t depth);
-int array_not(schema *s, shape a, shape_list *out);
-int array_within(schema *s, shape a, shape b);
+int array_not(schema *s, any_shape a, shape_list *out);
+int array_within(schema *s, any_shape a, any_shape b);
 
 /* ---- schema_boolean.c ------------------------------------------------------------------------------ */
 
-int shape_add(schema *s, shape_list *l, shape one);          /* 0: failed, also where one is NULL */
+int shape_add(schema *s, shape_list *l, any_shape one);          /* 0: failed, also where one is NULL */
 const meaning *meaning_and(schema *s, const meaning *a, const meaning *b);
 const meaning *meaning_or(schema *s, const meaning *a, const meaning *b);
 const meaning *meaning_minus(schema *s, const meaning *a, const meaning *b);

@@ -96,7 +96,7 @@ int array_excluded(schema *s, const array_shape *a, uint32_t depth) {
     return 0;
 }
 
-int array_and(schema *s, shape x, shape y, shape *out) {
+int array_and(schema *s, any_shape x, any_shape y, any_shape *out) {
     const array_shape *a = x, *b = y;
     array_shape both = {.min = a->min > b->min ? a->min : b->min, .max = a->max < b->max ? a->max : b->max};
     *out = NULL;
@@ -134,8 +134,8 @@ int array_and(schema *s, shape x, shape y, shape *out) {
     return s->p->status == ENGINE_OK;
 }
 
-int arrays_exclude(schema *s, shape a, shape b) {
-    shape both;
+int arrays_exclude(schema *s, any_shape a, any_shape b) {
+    any_shape both;
     return array_and(s, a, b, &both) && !both;
 }
 
@@ -220,7 +220,7 @@ static int not_contains(schema *s, const array_shape *a, shape_list *out) {
     return 1;
 }
 
-int array_not(schema *s, shape x, shape_list *out) {
+int array_not(schema *s, any_shape x, shape_list *out) {
     const array_shape *a = x;
     array_shape few = *s->any_array, many = *s->any_array;
     if (a->unique)
@@ -232,7 +232,7 @@ int array_not(schema *s, shape x, shape_list *out) {
     return (a->min == 0 || add(s, out, few)) && (a->max == IR_NO_MAX || add(s, out, many));
 }
 
-int array_within(schema *s, shape x, shape y) {
+int array_within(schema *s, any_shape x, any_shape y) {
     const array_shape *a = x, *b = y;
     uint32_t n = a->n_prefix > b->n_prefix ? a->n_prefix : b->n_prefix;
     if (a == b)

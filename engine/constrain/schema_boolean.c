@@ -9,10 +9,10 @@
 enum { MAX_COMPARED = 64 };
 
 typedef struct algebra {           /* of object shapes, or of array shapes */
-    int (*both)(schema *s, shape a, shape b, shape *out);
-    int (*exclude)(schema *s, shape a, shape b);
-    int (*complement)(schema *s, shape a, shape_list *out);
-    int (*within)(schema *s, shape a, shape b);
+    int (*both)(schema *s, any_shape a, any_shape b, any_shape *out);
+    int (*exclude)(schema *s, any_shape a, any_shape b);
+    int (*complement)(schema *s, any_shape a, shape_list *out);
+    int (*within)(schema *s, any_shape a, any_shape b);
 } algebra;
 
 static const algebra of_objects = {object_and, objects_exclude, object_not, object_within};
@@ -20,12 +20,12 @@ static const algebra of_arrays = {array_and, arrays_exclude, array_not, array_wi
 
 /* ---- Lists of shapes ----------------------------------------------------------------------------------- */
 
-int shape_add(schema *s, shape_list *l, shape one) {
+int shape_add(schema *s, shape_list *l, any_shape one) {
     if (!one || !pool_step(s->p, 1))
         return 0;
     if (l->n == l->cap) {
         uint32_t cap = l->cap ? 2 * l->cap : 2;
-        shape *grown = pool_grow(s->p, l->at, l->n * sizeof *grown, cap * sizeof *grown);
+        any_shape *grown = pool_grow(s->p, l->at, l->n * sizeof *grown, cap * sizeof *grown);
         if (!grown)
             return 0;
         l->at = grown;
@@ -39,7 +39,7 @@ int shape_add(schema *s, shape_list *l, shape one) {
 static int own_list(schema *s, shape_list *l) {
     if (l->cap > l->n)
         return 1;
-    shape *own = pool_grow(s->p, l->at, l->n * sizeof *own, (l->n + 2) * sizeof *own);
+    any_shape *own = pool_grow(s->p, l->at, l->n * sizeof *own, (l->n + 2) * sizeof *own);
     if (!own)
         return 0;
     l->at = own;
@@ -48,7 +48,7 @@ static int own_list(schema *s, shape_list *l) {
 }
 
 /* Add what is not in the list yet, and drop what it covers. Long lists are only looked at in part. */
-static int add_new(schema *s, const algebra *g, shape_list *l, shape one) {
+static int add_new(schema *s, const algebra *g, shape_list *l, any_shape one) {
     uint32_t from = l->n > MAX_COMPARED ? l->n - MAX_COMPARED : 0, kept = from;
     for (uint32_t i = from; i < l->n; i++)
         if (g->within(s, one, l->at[i]))
@@ -80,7 +80,7 @@ static int list_and(schema *s, const algebra *g, const shape_list *a, const shap
     }
     for (uint32_t i = 0; i < a->n; i++) {
         for (uint32_t j = 0; j < b->n; j++) {
-            shape both;
+            any_shape both;
             if (!g->both(s, a->at[i], b->at[j], &both) || (both && !add_new(s, g, out, both)))
                 return 0;
         }
@@ -104,7 +104,7 @@ static int list_or(schema *s, const algebra *g, const shape_list *a, const shape
 }
 
 /* What is left of the shapes in l outside b. */
-static int take_away(schema *s, const algebra *g, shape_list *l, shape b) {
+static int take_away(schema *s, const algebra *g, shape_list *l, any_shape b) {
     shape_list left = {0}, outside = {0};
     int made = 0;
     for (uint32_t i = 0; i < l->n; i++) {
@@ -117,7 +117,7 @@ static int take_away(schema *s, const algebra *g, shape_list *l, shape b) {
             return 0;
         made = 1;
         for (uint32_t j = 0; j < outside.n; j++) {
-            shape both;
+            any_shape both;
             if (!g->both(s, l->at[i], outside.at[j], &both) || (both && !add_new(s, g, &left, both)))
                 return 0;
         }
@@ -329,7 +329,7 @@ static const meaning *refer(schema *s, const meaning *m, const json_value *v, co
     return target ? and_schema(s, m, target) : NULL;
 }
 
-static const meaning *apply(schema *s, const meaning *m, const json_value *v, const json_value *const *kw, keyword k) {
+static const meaning *apply(schema *s, const meaning *m, const json_value *v, const json_value *const *kw, keyword_id k) {
     const json_value *const *values = (const json_value *const *)kw[k]->items;
     switch (k) {
     case KW_ENUM: {
@@ -361,7 +361,7 @@ static int settle_dynamic(schema *s, const json_value *v, const json_value *cons
 }
 
 const meaning *schema_combine(schema *s, const json_value *v, const json_value *const *kw, const meaning *base) {
-    static const struct { keyword k; const char *name; } rows[] = {
+    static const struct { keyword_id k; const char *name; } rows[] = {
         {KW_ENUM, "enum"}, {KW_CONST, "const"}, {KW_REF, "$ref"}, {KW_ALL_OF, "allOf"}, {KW_ANY_OF, "anyOf"},
         {KW_NOT, "not"}, {KW_DEPENDENT_SCHEMAS, "dependentSchemas"}, {KW_DEPENDENCIES, "dependencies"}, {KW_IF, "if"},
         {KW_ONE_OF, "oneOf"}};

@@ -11,7 +11,7 @@
  * lists of strings, x number (boolean in draft 4), a anything. */
 typedef struct keyword_row {
     const char *name;
-    keyword id;
+    keyword_id id;
     char form;
     uint8_t since, until;
 } keyword_row;
@@ -373,7 +373,7 @@ static const lang *number_bounds(schema *s, const json_value *v, const json_valu
 
 static const lang *number_lang(schema *s, const json_value *v, const json_value *const *kw, int types) {
     int integer = !(types & T_NUMBER), bounded = 0;
-    static const keyword bounds[] = {KW_MINIMUM, KW_MAXIMUM, KW_EXCLUSIVE_MINIMUM, KW_EXCLUSIVE_MAXIMUM, KW_MULTIPLE_OF};
+    static const keyword_id bounds[] = {KW_MINIMUM, KW_MAXIMUM, KW_EXCLUSIVE_MINIMUM, KW_EXCLUSIVE_MAXIMUM, KW_MULTIPLE_OF};
     for (size_t i = 0; i < 5; i++)
         bounded |= kw[bounds[i]] != NULL;
     if (!bounded && !integer)

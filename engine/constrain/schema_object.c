@@ -369,7 +369,7 @@ int object_excluded(schema *s, const object_shape *a, uint32_t depth) {
     return required > a->max || (a->min > a->n_keys && a->n_rest == 0);
 }
 
-int object_and(schema *s, shape x, shape y, shape *out) {
+int object_and(schema *s, any_shape x, any_shape y, any_shape *out) {
     const object_shape *a = x, *b = y;
     maker m = {0};
     object_shape both = {.min = a->min > b->min ? a->min : b->min, .max = a->max < b->max ? a->max : b->max};
@@ -429,7 +429,7 @@ static int excluded_by_keys(schema *s, const object_shape *a, const object_shape
     return 0;
 }
 
-int objects_exclude(schema *s, shape x, shape y) {
+int objects_exclude(schema *s, any_shape x, any_shape y) {
     const object_shape *a = x, *b = y;
     uint32_t min = a->min > b->min ? a->min : b->min, max = a->max < b->max ? a->max : b->max;
     return min > max || excluded_by_keys(s, a, b, 3) || excluded_by_keys(s, b, a, 3);
@@ -509,8 +509,8 @@ static const object_shape *no_member(schema *s, const shape_some *some) {
 
 static int not_implies(schema *s, const object_shape *a, shape_list *out) {
     for (uint32_t i = 0; i < a->n_implies; i++) {
-        shape both, has = object_with_key(s, a->implies[i].if_key, GOAL_ANY, 1);
-        shape lacks = object_with_key(s, a->implies[i].then_key, GOAL_NONE, 0);
+        any_shape both, has = object_with_key(s, a->implies[i].if_key, GOAL_ANY, 1);
+        any_shape lacks = object_with_key(s, a->implies[i].then_key, GOAL_NONE, 0);
         if (!has || !lacks || !object_and(s, has, lacks, &both) || (both && !shape_add(s, out, both)))
             return 0;
     }
@@ -526,7 +526,7 @@ static int not_count(schema *s, const object_shape *a, shape_list *out) {
     return a->max == IR_NO_MAX || shape_add(s, out, keep(s, many));
 }
 
-int object_not(schema *s, shape x, shape_list *out) {
+int object_not(schema *s, any_shape x, shape_list *out) {
     const object_shape *a = x;
     if (!not_keys(s, a, out) || !not_rest(s, a, out) || !not_implies(s, a, out) || !not_count(s, a, out))
         return 0;
@@ -564,7 +564,7 @@ static int within_keys(schema *s, const object_shape *a, const object_shape *b) 
     return ok;
 }
 
-int object_within(schema *s, shape x, shape y) {
+int object_within(schema *s, any_shape x, any_shape y) {
     const object_shape *a = x, *b = y;
     if (a == b)
         return 1;
