@@ -23,6 +23,7 @@ typedef struct doc_arena doc_arena;  /* bump allocator of positions: reset frees
 enum { DOC_IN_OTHER = 0, DOC_IN_STRING = 1, DOC_IN_SPACE = 2, DOC_IN_TEXT = 3 };
 
 #define DOC_LANGS 8
+#define DOC_ONLY 8
 
 typedef struct doc_lexical {
     /* DOC_IN_STRING: the body of a JSON string, value or key, at a character boundary; with an escape or
@@ -67,6 +68,10 @@ typedef struct doc_ops {
      * written; texts live as long as `at`. */
     uint32_t (*exceptions)(void *program, const doc *at, const char **texts, uint32_t *lens, uint32_t cap);
     void (*free)(void *program);
+    /* The bytes of the only way on, one character or token of JSON at most; how many. 0: there are several
+     * ways, or the document may end. Spelling a character of a string with an escape that it does not need
+     * is no other way. NULL: a byte is the only way where `allowed` has no other. */
+    uint32_t (*only)(void *program, doc_arena *arena, const doc *at, uint8_t out[DOC_ONLY]);
 } doc_ops;
 
 doc_arena *doc_arena_new(uint64_t max_bytes);

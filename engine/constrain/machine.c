@@ -71,13 +71,18 @@ static uint32_t op_exceptions(void *machine, const doc *at, const char **texts, 
     return machine_exceptions((const pos *)at, texts, lens, cap);
 }
 
+static uint32_t op_only(void *machine, doc_arena *arena, const doc *at, uint8_t out[DOC_ONLY])
+{
+    return machine_only(machine, arena, (const pos *)at, out);
+}
+
 static void op_free(void *machine)
 {
     (void)machine; /* all is the pool's */
 }
 
 static const doc_ops machine_ops = {op_start,    op_step,    op_allowed, op_accepting, op_keep, op_distance,
-                                    op_closing,  op_pointer, op_lexical, op_exceptions, op_free};
+                                    op_closing,  op_pointer, op_lexical, op_exceptions, op_free, op_only};
 
 /* ---- Alternatives --------------------------------------------------------------------------------- */
 

@@ -276,6 +276,7 @@ int machine_accepting(const pos *at);
 
 const pos *machine_keep(const machine *m, doc_arena *to, const pos *at);
 void machine_lexical(const machine *m, const pos *at, doc_lexical *out);
+uint32_t machine_only(const machine *m, doc_arena *arena, const pos *at, uint8_t out[DOC_ONLY]);
 uint32_t machine_exceptions(const pos *at, const char **texts, uint32_t *lens, uint32_t cap);
 
 #endif

@@ -1,5 +1,6 @@
 /* machine_lexical.c: what masks may share between positions: which languages the string being read is
- * in, and after which remainders of it closing leads elsewhere (document.h). Owns nothing. */
+ * in, and after which remainders of it closing leads elsewhere; and what follows by itself (document.h).
+ * Owns nothing. */
 #include "machine_int.h"
 
 #include <string.h>
@@ -114,4 +115,98 @@ void machine_lexical(const machine *m, const pos *at, doc_lexical *out)
     }
     if ((m->flags & DOC_SPACE_FREE) && at->lex != LEX_NUMBER && at->lex != LEX_LITERAL)
         out->kind = DOC_IN_SPACE;
+}
+
+/* ---- What follows by itself -------------------------------------------------------------------- */
+
+#define CLOSES UINT32_MAX /* in place of a code point: the string is closed */
+
+/* Note one more way on; 0 where there is another already. */
+static int only_way(uint32_t *found, int *any, uint32_t code_point)
+{
+    if (*any && *found != code_point)
+        return 0;
+    *found = code_point;
+    *any = 1;
+    return 1;
+}
+
+static int only_in_lang(const thread *t, uint32_t *found, int *any)
+{
+    lang_edge edges[2];
+    uint32_t n = lang_edges(t->lang, t->state, edges, 2);
+    if (lang_accepts(t->lang, t->state) && !only_way(found, any, CLOSES))
+        return 0;
+    return n == 0 || (n == 1 && edges[0].lo == edges[0].hi && only_way(found, any, edges[0].lo));
+}
+
+static int only_of_declared(const pos *at, const thread *t, uint32_t *found, int *any)
+{
+    const objinfo *o = at->f->items[t->owner].alt;
+    const uint64_t *allowed = at->keys->allowed[t->owner];
+    uint32_t len = text_len(at->text), code_point;
+    for (uint32_t k = t->state; k < t->hi; k++) {
+        if (!(allowed[k >> 6] >> (k & 63) & 1))
+            continue;
+        code_point = CLOSES;
+        if (o->key[k]->len > len)
+            (void)utf8_read(o->key[k]->text + len, o->key[k]->len - len, &code_point);
+        if (!only_way(found, any, code_point))
+            return 0;
+    }
+    return 1;
+}
+
+/* A character as it is spelled shortest. */
+static uint32_t spell(uint32_t code_point, uint8_t out[DOC_ONLY])
+{
+    static const char values[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt", hex[] = "0123456789abcdef";
+    const char *known = code_point > 0 && code_point < 0x80 ? strchr(values, (int)code_point) : NULL;
+    if (code_point == CLOSES) {
+        out[0] = '"';
+        return 1;
+    }
+    if (known == NULL && code_point >= 0x20)
+        return utf8_write(code_point, out);
+    memcpy(out, "\\u00", 4);
+    out[4] = (uint8_t)hex[code_point >> 4];
+    out[5] = (uint8_t)hex[code_point & 15];
+    if (known != NULL)
+        out[1] = (uint8_t)names[known - values];
+    return known != NULL ? 2 : 6;
+}
+
+/* The only one of these bytes that may follow. */
+static uint32_t only_of(const machine *m, doc_arena *arena, const pos *at, const char *bytes, uint8_t out[DOC_ONLY])
+{
+    uint32_t n = 0;
+    uint64_t mark = doc_arena_mark(arena);
+    for (; *bytes != 0 && n < 2; bytes++) {
+        if (machine_step(m, arena, at, (uint8_t)*bytes) != NULL)
+            out[n++] = (uint8_t)*bytes;
+        doc_arena_reset(arena, mark);
+    }
+    return n == 1;
+}
+
+uint32_t machine_only(const machine *m, doc_arena *arena, const pos *at, uint8_t out[DOC_ONLY])
+{
+    uint32_t found = 0;
+    int any = 0;
+    if (at->lex == LEX_LITERAL)
+        return only_of(m, arena, at, "aelrsu", out);
+    if (at->lex == LEX_STRING || at->lex == LEX_KEY) {
+        if (at->sub != SUB_PLAIN)
+            return 0;
+        for (uint32_t i = 0; i < at->n; i++)
+            if (!(at->t[i].lang != NULL ? only_in_lang(&at->t[i], &found, &any)
+                                        : only_of_declared(at, &at->t[i], &found, &any)))
+                return 0;
+        return any ? spell(found, out) : 0;
+    }
+    if (machine_accepting(at) || (at->lex != LEX_NUMBER && (m->flags & DOC_SPACE_FREE)))
+        return 0;
+    if (at->lex == LEX_NUMBER && (m->flags & DOC_SPACE_FREE) && only_of(m, arena, at, " ", out) == 1)
+        return 0;
+    return only_of(m, arena, at, "\"{}[],:tfn-0123456789.eE+", out);
 }

@@ -214,22 +214,23 @@ int engine_matcher_begun(const engine_matcher *m)
 
 /* ---- What follows by itself ------------------------------------------------------------------- */
 
-/* The only byte that may follow, or -1; a document that may end has no such byte. */
-static int only_byte(const engine_matcher *m, const doc *at)
+/* The only byte that may follow; 0: there are several, or the document may end. */
+static uint32_t only_byte(const engine_matcher *m, const doc *at, uint8_t *byte)
 {
     uint64_t set[4];
     int found = -1;
     if (m->ops->accepting(m->program, at))
-        return -1;
+        return 0;
     m->ops->allowed(m->program, at, set);
     for (int i = 0; i < 4; i++) {
         if (set[i] == 0)
             continue;
         if (found >= 0 || (set[i] & (set[i] - 1)) != 0)
-            return -1;
+            return 0;
         found = i * 64 + __builtin_ctzll(set[i]);
     }
-    return found;
+    *byte = (uint8_t)found;
+    return found >= 0;
 }
 
 engine_status engine_matcher_forced(engine_matcher *m, char *out, uint64_t cap, uint64_t *len, char *err,
@@ -239,14 +240,19 @@ engine_status engine_matcher_forced(engine_matcher *m, char *out, uint64_t cap, 
         return gb_fail(err, errlen, ENGINE_EINVAL, "out and len must not be NULL");
     doc_arena *arena = m->walk.arena;
     const doc *at = m->at;
-    int byte;
+    uint8_t bytes[DOC_ONLY];
     doc_arena_reset(arena, 0);
-    for (*len = 0; *len < cap && (byte = only_byte(m, at)) >= 0;) {
-        at = m->ops->step(m->program, arena, at, (uint8_t)byte);
+    for (*len = 0; *len + DOC_ONLY <= cap;) {
+        uint32_t n = m->ops->only != NULL ? m->ops->only(m->program, arena, at, bytes) : only_byte(m, at, bytes);
+        for (uint32_t i = 0; i < n && at != NULL; i++)
+            at = m->ops->step(m->program, arena, at, bytes[i]);
         if (at == NULL)
             return doc_arena_failed(arena) ? no_memory(err, errlen)
                                            : gb_fail(err, errlen, ENGINE_EINVAL, "internal: a forced byte is refused");
-        out[(*len)++] = (char)byte;
+        if (n == 0)
+            break;
+        memcpy(out + *len, bytes, n);
+        *len += n;
     }
     return ENGINE_OK;
 }

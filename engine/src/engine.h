@@ -330,8 +330,9 @@ engine_status engine_matcher_commit_bytes(engine_matcher *matcher, const char *b
                                           char *err, size_t errlen);
 int engine_matcher_accepting(const engine_matcher *matcher);  /* the document may end here */
 int engine_matcher_begun(const engine_matcher *matcher);      /* a byte other than white space was read */
-/* The bytes that follow whatever the model wants: there is no other way on. Up to cap; *len is what was
- * written. The matcher does not move. */
+/* The bytes that follow whatever the model wants: there is no other way on, but to spell a character of a
+ * string with an escape that it does not need. Whole characters, as many as surely fit into cap; *len is what
+ * was written. The matcher does not move. */
 engine_status engine_matcher_forced(engine_matcher *matcher, char *out, uint64_t cap, uint64_t *len,
                                     char *err, size_t errlen);
 /* A shortest completion, the least in byte order among those. *len is its length, written up to cap

@@ -168,7 +168,7 @@ def check_ending(matcher: Matcher, read: bytes, validator: Any) -> None:
     assert forced[:common] == closing.data[:common]
 
 
-@settings(max_examples=60)
+@settings(max_examples=40, deadline=None)
 @given(st.sampled_from(sorted(SCHEMAS)), st.integers(0, 10**6), st.integers(0, 60), st.booleans())
 def test_random_documents_end_legally(name: str, seed: int, cut: int, free: bool) -> None:
     """Random bytes that the constraint allows, cut, closed: the text parses and validates."""
@@ -273,3 +273,45 @@ def test_long_documents_take_bounded_memory() -> None:
         matcher.commit_bytes(part * 20)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 8 << 10  # KiB
     assert matcher.pointer() == ""
+
+
+def test_keys_and_constants_are_forced() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "city": {"type": "string"},
+            "größe": {"enum": ['a"b\n\u0001é', "x"]},
+            "n": {"const": None},
+        },
+        "required": ["city", "größe", "n"],
+        "additionalProperties": False,
+    }
+    matcher = Matcher(constrain.compile("json_schema", schema), None)
+    read = b""
+    for typed, forced in [
+        ("", '{"city":"'),
+        ("\\", ""),
+        ('"Paris', ""),
+        ('"', ',"größe":"'),
+        ("a", '\\"b\\n\\u0001é","n":null}'),
+    ]:
+        matcher.commit_bytes(typed.encode())
+        assert matcher.forced().decode() == forced
+        matcher.commit_bytes(forced.encode())
+        read += (typed + forced).encode()
+    jsonschema.validate(json.loads(read), schema)
+
+
+def test_nothing_is_forced_where_white_space_is_free_or_words_differ() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"ab": True, 'a"': True},
+        "additionalProperties": False,
+        "minProperties": 1,
+    }
+    matcher = Matcher(constrain.compile("json_schema", schema, FREE), None)
+    assert matcher.forced() == b""
+    matcher.commit_bytes(b'{"')
+    assert matcher.forced() == b"a"
+    matcher.commit_bytes(b"ab")
+    assert matcher.forced() == b'"'

@@ -32,13 +32,14 @@ def test_patterns(pattern: str) -> None:
         check(Matcher(constrain.compile("regex", pattern), walks.make(tokens)), tokens, seed, 6)
 
 
-@settings(max_examples=40)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.text(alphabet="abé日😀", max_size=5), min_size=1, max_size=8), st.integers(0, 99))
 def test_choices(words: list[str], seed: int) -> None:
     tokens = walks.vocabulary(TEXTS)
     check(Matcher(constrain.compile("choice", words), walks.make(tokens)), tokens, seed, 6)
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(max_size=6), min_size=1, max_size=8, unique=True), st.data())
 def test_choices_are_read_and_closed(words: list[str], data: st.DataObject) -> None:
     matcher = Matcher(constrain.compile("choice", words), None)
