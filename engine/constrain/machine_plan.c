@@ -108,7 +108,7 @@ plan plan_array(const machine *m, const item *it, const situation *s)
         least = s->at_least;
     if (it->count > ai->max || least > ai->max - it->count)
         return (plan){NONE, 0};
-    if (a->unique && least && ai->values != LANG_INFINITE && it->count >= a->n_prefix &&
+    if (a->unique && ai->values != LANG_INFINITE && it->count >= a->n_prefix &&
         (uint64_t)(it->count - a->n_prefix) + least > ai->values)
         return (plan){NONE, 0};
     uint32_t prefix = it->count < a->n_prefix ? a->n_prefix - it->count : 0;
