@@ -76,32 +76,33 @@ def _is_container(value: Any) -> bool:
     return isinstance(value, (Mapping, list))
 
 
-def filled_breaches(filled: Any, document: Any, whole: Any) -> Iterator[Breach]:
+def filled_breaches(filled: Any, document: Any, whole: Any, *, spare: str | None = None) -> Iterator[Breach]:
     """What is untrue about ``filled``, the values of ``document`` that the model is said not to have written.
 
     ``whole`` is what the model writes when nothing cuts it: a greedy model that is cut has written
-    the beginning of it. So every value that is not filled must stand in ``whole``, equal.
+    the beginning of it. So every value that is not filled must stand in ``whole``, equal; and nothing
+    inside a container that was filled in is the model's. The value at ``spare`` is not looked at.
     """
     if not isinstance(filled, list) or not all(isinstance(item, str) for item in filled):
         yield Breach("filled", f"filled is {json.dumps(filled)[:80]}, not a list of JSON pointers")
         return
-    there = dict(values(document))
+    there, named = dict(values(document)), set(filled)
     for item in filled:
         if item not in there:
             yield Breach("filled", f"filled names {item!r}, and the document has no such value")
-    if len(set(filled)) < len(filled):
+    if len(named) < len(filled):
         yield Breach("filled", "filled names a value twice")
     known = dict(values(whole))
     for place, value in there.items():
-        if _covered(place, filled) or (_is_container(value) and type(value) is type(known.get(place))):
+        shown = f"{place or 'the root'} is {json.dumps(value, ensure_ascii=False)[:60]}"
+        if place in named or place == spare:
             continue
-        if place not in known or not _equal(value, known[place]):
-            text = f"{place or 'the root'} is {json.dumps(value, ensure_ascii=False)[:60]}"
-            yield Breach("filled", f"{text}, which the model did not write, and filled does not say so")
-
-
-def _covered(place: str, filled: Sequence[str]) -> bool:
-    return any(place == item or place.startswith(item + "/") for item in filled)
+        if any(place.startswith(item + "/") for item in named if _is_container(there.get(item))):
+            yield Breach("filled", f"{shown}, inside a value that was filled in, and filled does not name it")
+        elif _is_container(value) and type(value) is type(known.get(place)):
+            continue
+        elif place not in known or not _equal(value, known[place]):
+            yield Breach("filled", f"{shown}, which the model did not write, and filled does not say so")
 
 
 def _equal(one: Any, other: Any) -> bool:

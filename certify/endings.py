@@ -145,14 +145,20 @@ def _said(
     filled = extension.get("filled", [])
     if not was_cut and filled:
         yield Breach("filled", f"filled is {filled!r} although nothing was cut")
+    if turn.calls and turn.calls[0].name != whole.turn.calls[0].name and not extension.get("name_filled"):
+        yield Breach(
+            "filled", f"the model did not choose {turn.calls[0].name!r}, and name_filled is not true"
+        )
     yield from filled_breaches(filled, document, whole.document)
 
 
 def ending_of(case: Case, turn: Turn) -> Mapping[str, Any] | None:
-    """What the endpoint says of the document's ending, in the call where it speaks of calls."""
-    if case.tools is not None and turn.calls and turn.calls[0].extension is not None:
-        return turn.calls[0].extension
-    return turn.extension
+    """What the endpoint says of the document's ending: for a call in the choice's ``tool_calls``."""
+    if turn.extension is None or case.tools is None:
+        return turn.extension
+    entries = turn.extension.get("tool_calls")
+    mine = entries[0] if isinstance(entries, list) and entries else None
+    return mine if isinstance(mine, Mapping) and mine.get("index") == 0 else None
 
 
 def whole_of(case: Case, answer: Answer, turn: Turn, budget: int) -> tuple[Whole | None, list[Breach]]:

@@ -139,16 +139,18 @@ class EventReader:
 
 @dataclass(frozen=True)
 class Call:
-    """One tool call. ``extension`` is what the endpoint adds of its own (``gaugeblock``)."""
+    """One tool call."""
 
     name: str | None
     arguments: str | None
-    extension: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
 class Turn:
-    """One answer in one form, whether it came whole or as a stream. ``fault``: it is malformed."""
+    """One answer in one form, whether it came whole or as a stream. ``fault``: it is malformed.
+
+    ``extension`` is what the endpoint says of its own about the ending (the member ``gaugeblock``).
+    """
 
     finish: str | None = None
     content: str = ""
@@ -167,9 +169,7 @@ class Turn:
 
 
 def _endings(turn: Turn) -> list[Any]:
-    members = ("truncated", "reason", "filled")
-    extensions = [turn.extension, *(call.extension for call in turn.calls)]
-    return [{name: (item or {}).get(name) for name in members} for item in extensions]
+    return [(turn.extension or {}).get(name) for name in ("truncated", "reason", "filled", "tool_calls")]
 
 
 def whole(answer: Answer) -> Turn:
@@ -235,15 +235,11 @@ class _Joined:
             raise ValueError("text after finish_reason")
         self._content.append(_text(delta.get("content"), "delta.content"))
         for item in delta.get("tool_calls") or ():
-            call = self._calls.setdefault(item["index"], {"name": None, "arguments": "", "extension": None})
+            call = self._calls.setdefault(item["index"], {"name": None, "arguments": ""})
             function = item.get("function") or {}
             if function.get("name") is not None:
                 call["name"] = (call["name"] or "") + function["name"]
             call["arguments"] += _text(function.get("arguments"), "arguments")
-            call["extension"] = _extension(item) or call["extension"]
-        for item in choice.get("tool_calls") or ():  # a terminal event may speak of calls without a delta
-            if item.get("index") in self._calls:
-                self._calls[item["index"]]["extension"] = _extension(item)
         self._finish = _finish(choice) or self._finish
         self._extension = extension or self._extension
 
@@ -253,17 +249,14 @@ class _Joined:
             fault = "the stream has no [DONE]" if not self._done else "the stream ends inside an event"
         if sorted(self._calls) != list(range(len(self._calls))):
             fault = fault or f"the calls have the indices {sorted(self._calls)}"
-        calls = tuple(
-            Call(item["name"], item["arguments"], item["extension"])
-            for _, item in sorted(self._calls.items())
-        )
+        calls = tuple(Call(item["name"], item["arguments"]) for _, item in sorted(self._calls.items()))
         content = "".join(self._content)
         return Turn(self._finish, content, calls, self._tokens, self._extension, fault)
 
 
 def _call(item: Mapping[str, Any]) -> Call:
     function = item["function"]
-    return Call(function.get("name"), function.get("arguments"), _extension(item))
+    return Call(function.get("name"), function.get("arguments"))
 
 
 def _extension(holder: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -108,7 +108,7 @@ def walk(ctx: Context, party: Party, case: Case, evidence: EvidenceWriter) -> Fo
     found.completed = whole is not None
     found.add(broken, "control")
     _write(evidence, party, case, Cut(control), "buffered", answer, turn, broken)
-    reports = party.reports or turn.extension is not None or any(call.extension for call in turn.calls)
+    reports = party.reports or turn.extension is not None
     for cut in [*_budgets(case, whole), *_stops(case, whole, ctx.parameters["stops"], control)]:
         if party.gone:
             break

@@ -19,6 +19,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from certify.documents import values as pointers
+
 ROOT = Path(__file__).parents[2]
 TOKEN = 4
 PATTERNS = {
@@ -94,6 +96,8 @@ class Honest:
             reply.content = text
         else:
             reply.calls = [(name, text)]
+            call = {"index": 0, **(reply.ending or {}), "name_filled": False}
+            reply.ending = {**(reply.ending or {}), "filled": [], "tool_calls": [call]}
         self.spoil(reply, body)
         return reply
 
@@ -143,7 +147,8 @@ class Honest:
             begin = at + (len(self.dumps(name)) + 1 if isinstance(full, dict) else 0)
             at = begin + len(self.dumps(value)) + 1
             if end < at - 1 or (end == at - 1 and not isinstance(value, (dict, list, str))):
-                filled.append(f"/{name}")
+                made = value if end > begin else spare[name]
+                filled += [f"/{name}{at}" for at, _ in pointers(made)]
             values.append((name, value if end > begin else spare[name]))
         return (dict(values) if isinstance(full, dict) else [value for _, value in values]), filled
 
@@ -156,6 +161,11 @@ def _set_text(reply: Reply, text: str) -> None:
         reply.calls = [(reply.calls[0][0], text)]
     else:
         reply.content = text
+
+
+def endings(reply: Reply) -> list[dict[str, Any]]:
+    """What is said of the choice's ending, and of each call's."""
+    return [] if reply.ending is None else [reply.ending, *reply.ending.get("tool_calls", ())]
 
 
 class Unparseable(Honest):
@@ -311,28 +321,51 @@ class SaysNothing(Honest):
 
 class HidesFilled(Honest):
     def spoil(self, reply: Reply, body: Mapping[str, Any]) -> None:
-        if reply.ending:
-            reply.ending["filled"] = []
+        for ending in endings(reply):
+            ending["filled"] = []
 
 
 class NamesGhosts(Honest):
     def spoil(self, reply: Reply, body: Mapping[str, Any]) -> None:
-        if reply.ending and reply.cut:
-            reply.ending["filled"] = [*reply.ending["filled"], "/ghost"]
+        for ending in endings(reply):
+            if reply.cut:
+                ending["filled"] = [*ending["filled"], "/ghost"]
 
 
 class FillsTheWhole(Honest):
     """An answer that nothing cut is said to be filled in."""
 
     def spoil(self, reply: Reply, body: Mapping[str, Any]) -> None:
-        if reply.ending and not reply.cut:
-            reply.ending["filled"] = [""]
+        for ending in endings(reply):
+            if not reply.cut:
+                ending["filled"] = [""]
+
+
+class ClaimsTooMuch(Honest):
+    """The whole document is said to be filled in, its values are not."""
+
+    def spoil(self, reply: Reply, body: Mapping[str, Any]) -> None:
+        for ending in endings(reply):
+            if reply.cut:
+                ending["filled"] = [""]
+
+
+class PicksATool(Honest):
+    """Where it is cut it calls another tool that may be called, and does not say that it chose."""
+
+    def spoil(self, reply: Reply, body: Mapping[str, Any]) -> None:
+        tools = body.get("tools") or []
+        if reply.cut and len(tools) > 1 and body["tool_choice"] == "required":
+            function = tools[1]["function"]
+            document = example(function["parameters"], 1)
+            reply.calls = [(function["name"], self.dumps(document))]
+            endings(reply)[1]["filled"] = [at for at, _ in pointers(document)]
 
 
 class DeniesTheCut(Honest):
     def spoil(self, reply: Reply, body: Mapping[str, Any]) -> None:
-        if reply.ending:
-            reply.ending["truncated"] = False
+        for ending in endings(reply):
+            ending["truncated"] = False
 
 
 class Silent(Honest):

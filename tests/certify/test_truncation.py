@@ -83,6 +83,8 @@ BREAKS: list[tuple[type[servers.Honest], set[str]]] = [
     (servers.NamesGhosts, {"filled"}),
     (servers.FillsTheWhole, {"filled"}),
     (servers.DeniesTheCut, {"filled"}),
+    (servers.ClaimsTooMuch, {"filled"}),
+    (servers.PicksATool, {"filled"}),
 ]
 
 
@@ -90,7 +92,8 @@ BREAKS: list[tuple[type[servers.Honest], set[str]]] = [
 def test_a_server_that_breaks_one_rule_fails_by_its_name(
     model: type[servers.Honest], rules: set[str], tmp_path: Path
 ) -> None:
-    outcome, _ = of_endpoint(tmp_path, "truncation", model, schemas=SCHEMAS)
+    schemas = ["select"] if model is servers.PicksATool else SCHEMAS
+    outcome, _ = of_endpoint(tmp_path, "truncation", model, schemas=schemas)
     assert (outcome.outcome, outcome.reason) == ("fail", Reason.ENDING_BROKEN), outcome
     assert rules <= rules_of(outcome) <= set(RULES), outcome.measurements
     extra = {"stream_differs", "finish", "filled", "prefix"}  # a broken text may break these as well
@@ -305,6 +308,8 @@ def test_filled_must_be_exactly_what_the_model_did_not_write() -> None:
     assert wrong([], {"a/b~": 1})
     assert wrong("/city", {"city": ""})
     assert wrong([], {"city": "Paris", "list": {}})
+    assert wrong(["/list"], {"list": [0]})
+    assert not wrong(["/list", "/list/0"], {"list": [0]})
     assert pointer(["a/b~", 0]) == "/a~1b~0/0"
 
 
