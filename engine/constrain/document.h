@@ -59,8 +59,8 @@ typedef struct doc_ops {
     uint32_t (*distance)(void *program, const doc *at);
     /* Write the next byte of one shortest completion (the least byte, where several serve). */
     int (*closing)(void *program, const doc *at, uint8_t *byte);
-    /* JSON pointer of the value that is being read, UTF-8 NUL-terminated, cut to cap; its length. A
-     * constraint that is not JSON gives "". */
+    /* JSON pointer of the value that is being read (its first byte was), else of the innermost container
+     * between values, UTF-8 NUL-terminated, cut to cap; its length. What is not JSON gives "". */
     uint32_t (*pointer)(void *program, const doc *at, char *out, uint32_t cap);
     void (*lexical)(void *program, const doc *at, doc_lexical *out);
     /* Exceptions of the uniform string being read: decoded remainders (the rest of a declared key, or of
@@ -72,6 +72,9 @@ typedef struct doc_ops {
      * ways, or the document may end. Spelling a character of a string with an escape that it does not need
      * is no other way. NULL: a byte is the only way where `allowed` has no other. */
     uint32_t (*only)(void *program, doc_arena *arena, const doc *at, uint8_t out[DOC_ONLY]);
+    /* The first bytes of the ending that closing() walks, at most cap: what takes a search is so searched
+     * for once. 0: closing() does as well. NULL: not offered. */
+    uint32_t (*ending)(void *program, const doc *at, uint8_t *out, uint32_t cap);
 } doc_ops;
 
 doc_arena *doc_arena_new(uint64_t max_bytes);

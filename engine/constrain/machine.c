@@ -81,8 +81,14 @@ static void op_free(void *machine)
     (void)machine; /* all is the pool's */
 }
 
+static uint32_t op_ending(void *machine, const doc *at, uint8_t *out, uint32_t cap)
+{
+    return machine_ending(machine, (const pos *)at, out, cap);
+}
+
 static const doc_ops machine_ops = {op_start,    op_step,    op_allowed, op_accepting, op_keep, op_distance,
-                                    op_closing,  op_pointer, op_lexical, op_exceptions, op_free, op_only};
+                                    op_closing,  op_pointer, op_lexical, op_exceptions, op_free, op_only,
+                                    op_ending};
 
 /* ---- Alternatives --------------------------------------------------------------------------------- */
 

@@ -324,8 +324,8 @@ static int within(ending *q, const pos *at)
     return 0;
 }
 
-/* The exact length of the shortest ending, with its first byte. */
-static uint32_t search_ending(const machine *m, const pos *at, uint8_t *first)
+/* The exact length of the shortest ending, with its first bytes. */
+static uint32_t search_ending(const machine *m, const pos *at, uint8_t *out, uint32_t cap)
 {
     ending q = {.m = m, .arena = doc_arena_new(SEARCH_BYTES), .limit = bound(m, at)};
     uint32_t length = NONE;
@@ -333,7 +333,8 @@ static uint32_t search_ending(const machine *m, const pos *at, uint8_t *first)
         int found = within(&q, at);
         if (found > 0) {
             length = q.top - 1;
-            *first = length ? (uint8_t)(q.stack[0].next - 1) : 0;
+            for (uint32_t i = 0; i < length && i < cap; i++)
+                out[i] = (uint8_t)(q.stack[i].next - 1);
         }
         if (found)
             break;
@@ -344,25 +345,42 @@ static uint32_t search_ending(const machine *m, const pos *at, uint8_t *first)
     return length;
 }
 
-/* Bounds may be too low: inside arrays whose items must differ, and wherever the program has nodes whose
- * cost is itself a bound. */
+/* Bounds may be too low wherever the program has nodes whose cost is itself a bound, and inside arrays
+ * whose items must differ, once there are others or more must follow. */
 static int must_search(const machine *m, const pos *at)
 {
-    return m->search || at->f->record;
+    if (m->search)
+        return 1;
+    for (const frame *f = at->f; f->record; f = f->up) {
+        if (!f->unique)
+            continue;
+        if (f->seen)
+            return 1;
+        for (uint32_t i = 0; i < f->n; i++)
+            if (((const arrinfo *)f->items[i].alt)->a->min_items > f->items[i].count)
+                return 1;
+    }
+    return 0;
 }
 
 uint32_t machine_distance(const machine *m, const pos *at)
 {
     uint8_t first;
-    uint32_t exact = must_search(m, at) ? search_ending(m, at, &first) : NONE;
+    uint32_t exact = must_search(m, at) ? search_ending(m, at, &first, 1) : NONE;
     return exact != NONE ? exact : bound(m, at);
+}
+
+uint32_t machine_ending(const machine *m, const pos *at, uint8_t *out, uint32_t cap)
+{
+    uint32_t length = must_search(m, at) ? search_ending(m, at, out, cap) : 0;
+    return length == NONE ? 0 : length < cap ? length : cap;
 }
 
 int machine_closing(const machine *m, const pos *at, uint8_t *byte)
 {
     uint32_t best = bound(m, at);
     if (must_search(m, at)) {
-        uint32_t exact = search_ending(m, at, byte);
+        uint32_t exact = search_ending(m, at, byte, 1);
         if (exact != NONE)
             return exact > 0;
     }

@@ -269,6 +269,8 @@ int json_space(const machine *m, uint8_t byte);
 
 uint32_t machine_distance(const machine *m, const pos *at);
 int machine_closing(const machine *m, const pos *at, uint8_t *byte);
+/* The ending, where it takes a search; else 0. At most cap bytes are written, their number returned. */
+uint32_t machine_ending(const machine *m, const pos *at, uint8_t *out, uint32_t cap);
 uint32_t machine_pointer(const pos *at, char *out, uint32_t cap);
 int machine_accepting(const pos *at);
 

@@ -160,8 +160,8 @@ typedef struct level {       /* one character of the word being spelled */
     uint32_t state, cp, len, spent;
 } level;
 
-/* The next code point at or after cp that state has an edge for, with where it leads. */
-static int next_point(const lang *l, uint32_t state, uint32_t cp, uint32_t *point, uint32_t *to)
+/* The next edge of state with a code point at or after cp: what is left of it. */
+static int next_edge(const lang *l, uint32_t state, uint32_t cp, lang_edge *out)
 {
     lang_edge buffer[WORD_EDGES], *edges = buffer;
     uint32_t n = lang_edges(l, state, edges, WORD_EDGES);
@@ -174,8 +174,8 @@ static int next_point(const lang *l, uint32_t state, uint32_t cp, uint32_t *poin
     int found = 0;
     for (uint32_t i = 0; i < n && !found; i++)
         if (edges[i].hi >= cp) {
-            *point = edges[i].lo > cp ? edges[i].lo : cp;
-            *to = edges[i].to;
+            *out = edges[i];
+            out->lo = edges[i].lo > cp ? edges[i].lo : cp;
             found = 1;
         }
     if (edges != buffer)
@@ -209,8 +209,8 @@ static void words_of_cost(search *q, uint32_t start, level *stack, uint32_t max_
         found_word(q);
     while (q->n < q->want && !q->failed) {
         level *at = &stack[top];
-        uint32_t cp = 0, to = 0;
-        int found = next_point(q->l, at->state, at->cp, &cp, &to);
+        lang_edge e = {0, 0, 0};
+        int found = at->spent < q->exact ? next_edge(q->l, at->state, at->cp, &e) : 0;
         if (found < 0 || ++q->effort > 4000000)
             q->failed = 1;
         if (found <= 0) {
@@ -218,10 +218,13 @@ static void words_of_cost(search *q, uint32_t start, level *stack, uint32_t max_
                 return;
             continue;
         }
+        uint32_t cp = e.lo, to = e.to, spent = at->spent + char_bytes(cp), rest = lang_distance(q->l, to);
         at->cp = cp + 1;
-        uint32_t spent = at->spent + char_bytes(cp), rest = lang_distance(q->l, to);
-        if (rest == NONE || spent > q->exact || rest > q->exact - spent)
+        if (rest == NONE || spent > q->exact || rest > q->exact - spent) {
+            if (cp >= 0x80) /* later ones of the edge take no fewer bytes */
+                at->cp = e.hi + 1;
             continue;
+        }
         if (top + 1 >= max_levels || at->len + 4 > q->room) {
             q->failed = 1;
             return;

@@ -257,6 +257,12 @@ engine_status engine_matcher_forced(engine_matcher *m, char *out, uint64_t cap, 
     return ENGINE_OK;
 }
 
+/* Bytes of an ending that are known already. */
+typedef struct planned {
+    uint8_t bytes[1024];
+    uint32_t n, at;
+} planned;
+
 /* A JSON array of strings that grows; what goes beyond cap is counted only. */
 typedef struct list {
     char *out;
@@ -305,6 +311,19 @@ static engine_status list_pointer(engine_matcher *m, const doc *at, list *filled
     return ENGINE_OK;
 }
 
+/* The next byte of the ending; what is searched for comes many bytes at a time. */
+static int next_closing(const engine_matcher *m, const doc *at, planned *plan, uint8_t *byte)
+{
+    if (plan->at == plan->n && m->ops->ending) {
+        plan->n = m->ops->ending(m->program, at, plan->bytes, sizeof plan->bytes);
+        plan->at = 0;
+    }
+    if (plan->at == plan->n)
+        return m->ops->closing(m->program, at, byte);
+    *byte = plan->bytes[plan->at++];
+    return 1;
+}
+
 /* Write the completion; filled NULL: not wanted. The walk's arena holds two positions at a time: it
  * is reset by copying to and fro between it and the spare one. */
 static engine_status complete(engine_matcher *m, char *out, uint64_t cap, uint64_t *len, list *filled, char *buffer,
@@ -315,9 +334,10 @@ static engine_status complete(engine_matcher *m, char *out, uint64_t cap, uint64
     const doc *at = m->at;
     uint64_t kept = 0;
     uint8_t byte;
+    planned plan = {.n = 0, .at = 0};
     doc_arena_reset(arena, 0);
     *len = 0;
-    while (m->ops->closing(m->program, at, &byte)) {
+    while (next_closing(m, at, &plan, &byte)) {
         engine_status status = ENGINE_OK;
         if (filled != NULL && *len == 0 && json_scan_continues(&scan, byte))
             status = list_pointer(m, at, filled, buffer, err, errlen);
