@@ -97,12 +97,19 @@ def filled_breaches(filled: Any, document: Any, whole: Any, *, spare: str | None
         shown = f"{place or 'the root'} is {json.dumps(value, ensure_ascii=False)[:60]}"
         if place in named or place == spare:
             continue
-        if any(place.startswith(item + "/") for item in named if _is_container(there.get(item))):
+        if any(parent in named for parent in _parents(place)):
             yield Breach("filled", f"{shown}, inside a value that was filled in, and filled does not name it")
         elif _is_container(value) and type(value) is type(known.get(place)):
             continue
         elif place not in known or not _equal(value, known[place]):
             yield Breach("filled", f"{shown}, which the model did not write, and filled does not say so")
+
+
+def _parents(place: str) -> Iterator[str]:
+    """The containers around a value, the innermost first."""
+    while place:
+        place = place.rpartition("/")[0]
+        yield place
 
 
 def _equal(one: Any, other: Any) -> bool:

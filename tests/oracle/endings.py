@@ -517,7 +517,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--cuts", type=int, default=50, help="seeded cuts of every other schema")
     parser.add_argument("--limit", type=int, help="only the first so many schemas of the file")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--limit-s", type=float, default=600.0, help="seconds for one schema")
+    parser.add_argument("--limit-s", type=float, default=3600.0, help="seconds for one schema")
     parser.add_argument("--out", type=Path, default=Path("out/endings.jsonl"))
     return parser.parse_args(arguments)
 
