@@ -6,7 +6,7 @@
 
 #define JSON_SCAN_DEPTH 1024
 
-enum { SCAN_BETWEEN = 0, SCAN_STRING = 1, SCAN_SCALAR = 2 }; /* a scalar is a number or a literal */
+enum { SCAN_BETWEEN = 0, SCAN_STRING = 1, SCAN_LITERAL = 2, SCAN_NUMBER = 3 };
 
 typedef struct json_scan {
     uint8_t state;     /* SCAN_* */
@@ -71,19 +71,21 @@ static inline int json_scan_read(json_scan *s, uint8_t byte)
         s->state = SCAN_STRING;
         return !s->key;
     default: {
-        int begins = s->state == SCAN_BETWEEN;
-        s->state = SCAN_SCALAR;
-        return begins;
+        if (s->state != SCAN_BETWEEN)
+            return 0;
+        s->state = byte == '-' || (byte >= '0' && byte <= '9') ? SCAN_NUMBER : SCAN_LITERAL;
+        return 1;
     }
     }
 }
 
-/* The byte continues a value that is half read. */
-static inline int json_scan_continues(const json_scan *s, uint8_t byte)
+/* A value is half read, and an ending that begins with byte (-1: that has no byte) decides how it goes on.
+ * That is so for a number in any case: only what follows it says that it has ended. */
+static inline int json_scan_half_read(const json_scan *s, int byte)
 {
     if (s->state == SCAN_STRING)
         return !s->key;
-    return s->state == SCAN_SCALAR && byte != ',' && byte != ']' && byte != '}' && byte > ' ';
+    return s->state == SCAN_NUMBER || (s->state == SCAN_LITERAL && byte >= 'a' && byte <= 'z');
 }
 
 #endif

@@ -337,10 +337,11 @@ static engine_status complete(engine_matcher *m, char *out, uint64_t cap, uint64
     planned plan = {.n = 0, .at = 0};
     doc_arena_reset(arena, 0);
     *len = 0;
-    while (next_closing(m, at, &plan, &byte)) {
-        engine_status status = ENGINE_OK;
-        if (filled != NULL && *len == 0 && json_scan_continues(&scan, byte))
-            status = list_pointer(m, at, filled, buffer, err, errlen);
+    engine_status status = ENGINE_OK;
+    int more = next_closing(m, at, &plan, &byte);
+    if (filled != NULL && json_scan_half_read(&scan, more ? byte : -1))
+        status = list_pointer(m, at, filled, buffer, err, errlen);
+    for (; more; more = next_closing(m, at, &plan, &byte)) {
         at = m->ops->step(m->program, arena, at, byte);
         if (at == NULL)
             return doc_arena_failed(arena) ? no_memory(err, errlen)

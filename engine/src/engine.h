@@ -337,8 +337,8 @@ engine_status engine_matcher_forced(engine_matcher *matcher, char *out, uint64_t
                                     char *err, size_t errlen);
 /* A shortest completion, the least in byte order among those. *len is its length, written up to cap
  * (ENGINE_EINVAL where it is longer). The matcher does not move. `filled` receives a JSON array of the
- * JSON pointers (RFC 6901) of the values that the completion begins or continues, in document order,
- * likewise; containers that it only closes are not listed. NULL: not wanted. */
+ * JSON pointers (RFC 6901) of the values that the completion begins, continues or, for a number, ends, in
+ * document order, likewise; containers that it only closes are not listed. NULL: not wanted. */
 engine_status engine_matcher_close(engine_matcher *matcher, char *out, uint64_t cap, uint64_t *len,
                                    char *filled, uint64_t filled_cap, uint64_t *filled_len,
                                    char *err, size_t errlen);
