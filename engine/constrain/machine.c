@@ -10,80 +10,80 @@
 
 /* ---- Operations -------------------------------------------------------------------------------- */
 
-static const doc *op_start(void *machine, doc_arena *arena)
+static const doc *op_start(void *program, doc_arena *arena)
 {
-    return (const doc *)machine_start(machine, arena);
+    return (const doc *)machine_start(program, arena);
 }
 
-static const doc *op_step(void *machine, doc_arena *arena, const doc *at, uint8_t byte)
+static const doc *op_step(void *program, doc_arena *arena, const doc *at, uint8_t byte)
 {
-    return (const doc *)machine_step(machine, arena, (const pos *)at, byte);
+    return (const doc *)machine_step(program, arena, (const pos *)at, byte);
 }
 
-static void op_allowed(void *machine, const doc *at, uint64_t set[4])
+static void op_allowed(void *program, const doc *at, uint64_t set[4])
 {
     memset(set, 0, 4 * sizeof *set);
     doc_arena *arena = doc_arena_new(64u << 20);
     uint64_t mark = arena ? doc_arena_mark(arena) : 0;
     for (int b = 0; arena && b < 256; b++) {
-        if (machine_step(machine, arena, (const pos *)at, (uint8_t)b))
+        if (machine_step(program, arena, (const pos *)at, (uint8_t)b))
             set[b >> 6] |= 1ull << (b & 63);
         doc_arena_reset(arena, mark);
     }
     doc_arena_free(arena);
 }
 
-static int op_accepting(void *machine, const doc *at)
+static int op_accepting(void *program, const doc *at)
 {
-    (void)machine;
+    (void)program;
     return machine_accepting((const pos *)at);
 }
 
-static const doc *op_keep(void *machine, doc_arena *to, const doc *at)
+static const doc *op_keep(void *program, doc_arena *to, const doc *at)
 {
-    return (const doc *)machine_keep(machine, to, (const pos *)at);
+    return (const doc *)machine_keep(program, to, (const pos *)at);
 }
 
-static uint32_t op_distance(void *machine, const doc *at)
+static uint32_t op_distance(void *program, const doc *at)
 {
-    return machine_distance(machine, (const pos *)at);
+    return machine_distance(program, (const pos *)at);
 }
 
-static int op_closing(void *machine, const doc *at, uint8_t *byte)
+static int op_closing(void *program, const doc *at, uint8_t *byte)
 {
-    return machine_closing(machine, (const pos *)at, byte);
+    return machine_closing(program, (const pos *)at, byte);
 }
 
-static uint32_t op_pointer(void *machine, const doc *at, char *out, uint32_t cap)
+static uint32_t op_pointer(void *program, const doc *at, char *out, uint32_t cap)
 {
-    (void)machine;
+    (void)program;
     return machine_pointer((const pos *)at, out, cap);
 }
 
-static void op_lexical(void *machine, const doc *at, doc_lexical *out)
+static void op_lexical(void *program, const doc *at, doc_lexical *out)
 {
-    machine_lexical(machine, (const pos *)at, out);
+    machine_lexical(program, (const pos *)at, out);
 }
 
-static uint32_t op_exceptions(void *machine, const doc *at, const char **texts, uint32_t *lens, uint32_t cap)
+static uint32_t op_exceptions(void *program, const doc *at, const char **texts, uint32_t *lens, uint32_t cap)
 {
-    (void)machine;
+    (void)program;
     return machine_exceptions((const pos *)at, texts, lens, cap);
 }
 
-static uint32_t op_only(void *machine, doc_arena *arena, const doc *at, uint8_t out[DOC_ONLY])
+static uint32_t op_only(void *program, doc_arena *arena, const doc *at, uint8_t out[DOC_ONLY])
 {
-    return machine_only(machine, arena, (const pos *)at, out);
+    return machine_only(program, arena, (const pos *)at, out);
 }
 
-static void op_free(void *machine)
+static void op_free(void *program)
 {
-    (void)machine; /* all is the pool's */
+    (void)program; /* all is the pool's */
 }
 
-static uint32_t op_ending(void *machine, const doc *at, uint8_t *out, uint32_t cap)
+static uint32_t op_ending(void *program, const doc *at, uint8_t *out, uint32_t cap)
 {
-    return machine_ending(machine, (const pos *)at, out, cap);
+    return machine_ending(program, (const pos *)at, out, cap);
 }
 
 static const doc_ops machine_ops = {op_start,    op_step,    op_allowed, op_accepting, op_keep, op_distance,

@@ -371,12 +371,12 @@ static int add_needed(const machine *m, const item *it, const uint64_t *need, ui
     return 1;
 }
 
-/* Costs of up to `want` more members beyond those needed, cheapest first. */
+/* Costs of up to `extra` more members beyond those needed, cheapest first. */
 static int add_fillers(const machine *m, const item *it, const situation *s, const uint64_t *taken,
-                       const uint64_t *need, uint32_t want, tally *t)
+                       const uint64_t *need, uint32_t extra, tally *t)
 {
     const objinfo *o = it->alt;
-    uint64_t room = (uint64_t)o->n_keys + ((uint64_t)want + 1) * o->n_rest + 1;
+    uint64_t room = (uint64_t)o->n_keys + ((uint64_t)extra + 1) * o->n_rest + 1;
     t->fill = malloc(room * sizeof *t->fill);
     if (t->fill == NULL)
         return 0;
@@ -396,7 +396,7 @@ static int add_fillers(const machine *m, const item *it, const situation *s, con
             continue;
         uint32_t *costs = t->fill + t->n_fill;
         uint32_t more = r == s->minus, n = cheapest_words(o->o->rest[r].keys, lang_start(o->o->rest[r].keys), NULL, 0,
-                                                           o, s, want + more, costs, NULL);
+                                                           o, s, extra + more, costs, NULL);
         n -= n > 0 ? more : 0; /* one of them is the key being read */
         for (uint32_t i = 0; i < n; i++)
             costs[i] = add_cost(costs[i], add_cost(value.cost, 3));

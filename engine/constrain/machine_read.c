@@ -188,9 +188,9 @@ static const seen *item_seen(doc_arena *arena, const want *w, const text *raw, i
     if (all == NULL)
         return NULL;
     text_copy(raw, all);
-    const seen *item = canonical_item(arena, w->frame->seen, all + w->raw_from, len);
-    *again = item && seen_has(item->prev, item->kind, item->bytes, item->len);
-    return *again ? item->prev : item;
+    const seen *new_seen = canonical_item(arena, w->frame->seen, all + w->raw_from, len);
+    *again = new_seen && seen_has(new_seen->prev, new_seen->kind, new_seen->bytes, new_seen->len);
+    return *again ? new_seen->prev : new_seen;
 }
 
 /* What becomes of w's frame where the value was in the nodes of these entries; NULL: nothing. */

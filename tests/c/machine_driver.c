@@ -1,5 +1,5 @@
 /* machine_driver.c: a program of nodes, written as JSON on standard input, walked by the machine; what
- * tests/constrain/test_machine.py compares with its own reading of the same program.
+ * tests/engine/constrain/test_machine.py compares with its own reading of the same program.
  *
  * usage: machine_driver FLAGS tree ALPHABET_HEX LENGTH < PROGRAM: every prefix over the alphabet that is
  *          alive, up to LENGTH bytes: prefix, accepting, distance, its ending, JSON pointer (texts in hex)

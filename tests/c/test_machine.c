@@ -1,6 +1,6 @@
 /* test_machine.c: the machine at its limits, over programs made by hand: nesting, memory that runs out
  * at any point, positions that outlive their arena. What it reads is compared with a plain reading in
- * tests/constrain/test_machine.py. */
+ * tests/engine/constrain/test_machine.py. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.constrain.brute import ORDER_ANY, SPACE_FREE, Program, Reader, Texts
+from tests.engine.constrain.brute import ORDER_ANY, SPACE_FREE, Program, Reader, Texts
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 CONSTRAIN = ROOT / "engine" / "constrain"
 APART = {"api.c", "mask.c", "mask_cache.c", "matcher.c", "tokens.c", "body.c"}  # what needs the engine
 
