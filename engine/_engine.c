@@ -2680,6 +2680,93 @@ _cffi_f_engine_matcher_accepting(PyObject *self, PyObject *arg0)
 #  define _cffi_f_engine_matcher_accepting _cffi_d_engine_matcher_accepting
 #endif
 
+static engine_status _cffi_d_engine_matcher_alternatives(engine_matcher * x0, char * x1, uint64_t x2, uint64_t * x3, char * x4, size_t x5)
+{
+  return engine_matcher_alternatives(x0, x1, x2, x3, x4, x5);
+}
+#ifndef PYPY_VERSION
+static PyObject *
+_cffi_f_engine_matcher_alternatives(PyObject *self, PyObject *args)
+{
+  engine_matcher * x0;
+  char * x1;
+  uint64_t x2;
+  uint64_t * x3;
+  char * x4;
+  size_t x5;
+  Py_ssize_t datasize;
+  struct _cffi_freeme_s *large_args_free = NULL;
+  engine_status result;
+  PyObject *pyresult;
+  PyObject *arg0;
+  PyObject *arg1;
+  PyObject *arg2;
+  PyObject *arg3;
+  PyObject *arg4;
+  PyObject *arg5;
+
+  if (!PyArg_UnpackTuple(args, "engine_matcher_alternatives", 6, 6, &arg0, &arg1, &arg2, &arg3, &arg4, &arg5))
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(114), arg0, (char **)&x0);
+  if (datasize != 0) {
+    x0 = ((size_t)datasize) <= 640 ? (engine_matcher *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(114), arg0, (char **)&x0,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(9), arg1, (char **)&x1);
+  if (datasize != 0) {
+    x1 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(9), arg1, (char **)&x1,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x2 = _cffi_to_c_int(arg2, uint64_t);
+  if (x2 == (uint64_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(87), arg3, (char **)&x3);
+  if (datasize != 0) {
+    x3 = ((size_t)datasize) <= 640 ? (uint64_t *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(87), arg3, (char **)&x3,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  datasize = _cffi_prepare_pointer_call_argument(
+      _cffi_type(9), arg4, (char **)&x4);
+  if (datasize != 0) {
+    x4 = ((size_t)datasize) <= 640 ? (char *)alloca((size_t)datasize) : NULL;
+    if (_cffi_convert_array_argument(_cffi_type(9), arg4, (char **)&x4,
+            datasize, &large_args_free) < 0)
+      return NULL;
+  }
+
+  x5 = _cffi_to_c_int(arg5, size_t);
+  if (x5 == (size_t)-1 && PyErr_Occurred())
+    return NULL;
+
+  Py_BEGIN_ALLOW_THREADS
+  _cffi_restore_errno();
+  { result = engine_matcher_alternatives(x0, x1, x2, x3, x4, x5); }
+  _cffi_save_errno();
+  Py_END_ALLOW_THREADS
+
+  (void)self; /* unused */
+  pyresult = _cffi_from_c_deref((char *)&result, _cffi_type(354));
+  if (large_args_free != NULL) _cffi_free_array_arguments(large_args_free);
+  return pyresult;
+}
+#else
+#  define _cffi_f_engine_matcher_alternatives _cffi_d_engine_matcher_alternatives
+#endif
+
 static int _cffi_d_engine_matcher_begun(engine_matcher const * x0)
 {
   return engine_matcher_begun(x0);
@@ -5707,6 +5794,7 @@ static const struct _cffi_global_s _cffi_globals[] = {
   { "engine_kernel_set", (void *)_cffi_f_engine_kernel_set, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_N, 6), (void *)_cffi_d_engine_kernel_set },
   { "engine_log_softmax", (void *)_cffi_f_engine_log_softmax, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 223), (void *)_cffi_d_engine_log_softmax },
   { "engine_matcher_accepting", (void *)_cffi_f_engine_matcher_accepting, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 276), (void *)_cffi_d_engine_matcher_accepting },
+  { "engine_matcher_alternatives", (void *)_cffi_f_engine_matcher_alternatives, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 113), (void *)_cffi_d_engine_matcher_alternatives },
   { "engine_matcher_begun", (void *)_cffi_f_engine_matcher_begun, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_O, 276), (void *)_cffi_d_engine_matcher_begun },
   { "engine_matcher_close", (void *)_cffi_f_engine_matcher_close, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 121), (void *)_cffi_d_engine_matcher_close },
   { "engine_matcher_commit", (void *)_cffi_f_engine_matcher_commit, _CFFI_OP(_CFFI_OP_CPYTHON_BLTN_V, 139), (void *)_cffi_d_engine_matcher_commit },
@@ -6035,7 +6123,7 @@ static const struct _cffi_type_context_s _cffi_type_context = {
   _cffi_struct_unions,
   _cffi_enums,
   _cffi_typenames,
-  115,  /* num_globals */
+  116,  /* num_globals */
   16,  /* num_struct_unions */
   8,  /* num_enums */
   17,  /* num_typenames */

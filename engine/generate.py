@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from engine import arguments, native
 from engine.errors import ConstraintError, UsageError
+from engine.evidence import Choice, Choices
 from engine.guide import CallEnding, Guide, Part, Plain, Taken
 from engine.stops import StopStrings, TextStream
 
 if TYPE_CHECKING:
     from engine.constrain import Constraint, Matcher
     from engine.session import Session
+    from engine.witness import Witness
 
     Constraining = Constraint | Matcher | Guide
 
@@ -70,8 +72,9 @@ class Piece:
     Under a constraint, the last piece also says whether the document was ``truncated``, that is, ended
     by a ``finish`` other than the model's own (then the ``reason``), and which values the model did not
     write to their end: ``filled``, JSON pointers. Its text then includes the shortest legal completion.
-    ``reasoning`` is text of a thinking prelude, ``calls`` parts of tool calls, ``endings`` how those
-    ended; only a guide of the server's gives any.
+    ``choices`` are records of the elements that ended with this token, where they were asked for
+    (``engine.evidence``). ``reasoning`` is text of a thinking prelude, ``calls`` parts of tool calls,
+    ``endings`` how those ended; only a guide of the server's gives any.
     """
 
     token: int | None
@@ -85,6 +88,7 @@ class Piece:
     reasoning: str = ""
     calls: tuple[Part, ...] = ()
     endings: tuple[CallEnding, ...] = ()
+    choices: tuple[Choice, ...] = ()
 
 
 def generate(
@@ -98,6 +102,7 @@ def generate(
     seq: int,
     constraint: Constraining | None = None,
     deadline: float | None = None,
+    choices: Choices | bool | None = None,
 ) -> Iterator[Piece]:
     """See ``Session.generate``. Arguments are checked at once, work starts with the first piece."""
     ids = arguments.listed(ids, "ids")
@@ -112,7 +117,9 @@ def generate(
     if len(ids) == 0:
         raise UsageError("there is nothing to continue: the prompt is empty")
     guide = _guide(session.model.vocab, constraint, stop)
-    return _Run(session, sampling, max_tokens, logprobs, seq, guide, deadline, ids.copy()).pieces(ids)
+    run = _Run(session, sampling, max_tokens, logprobs, seq, guide, deadline, ids.copy())
+    run.witness = _witness(session, seq, guide, choices)
+    return run.pieces(ids)
 
 
 def _guide(vocab: native.Vocab, constraint: Constraining | None, stop: Sequence[str]) -> Guide:
@@ -131,6 +138,20 @@ def _guide(vocab: native.Vocab, constraint: Constraining | None, stop: Sequence[
     return constraint
 
 
+def _witness(session: Session, seq: int, guide: Guide, choices: Choices | bool | None) -> Witness | None:
+    if choices is None or choices is False:
+        return None
+    wanted = Choices() if choices is True else choices
+    if not isinstance(wanted, Choices):
+        raise UsageError(f"choices must be a Choices, true or false, not {arguments.kind(wanted)}")
+    place = getattr(guide, "place", None)
+    if place is None:
+        raise UsageError("choices need a constraint: without one there are no alternatives")
+    from engine.witness import Witness
+
+    return Witness(session, seq, wanted, place)
+
+
 @dataclass
 class _Run:
     """The state of one generation. ``history`` is what penalties look at."""
@@ -144,6 +165,7 @@ class _Run:
     deadline: float | None
     history: list[int]
     count: int = 0
+    witness: Witness | None = None
     position: int = 0  # positions that the sequence holds once the newest token is evaluated
 
     def pieces(self, ids: list[int]) -> Iterator[Piece]:
@@ -187,6 +209,8 @@ class _Run:
     def _choose(self, waiting: list[int]) -> tuple[int, native.Floats]:
         """Evaluate what waits, and sample among what is allowed."""
         logits = self.session.eval(waiting, seq=self.seq)[0]
+        if self.witness is not None:
+            self.witness.look(logits, self.count)
         past = self.history if self.sampling.penalised else ()
         mask = self.guide.mask()
         if mask is not None and not mask.any():
@@ -199,10 +223,12 @@ class _Run:
         self.position += 1
         self.history.append(token)
         taken = self.guide.take(token)
+        if self.witness is not None and taken.finish != "stop-string":
+            self.witness.follow(stopped=taken.finish == "stop")
         finish: Finish | None = taken.finish or self._limit()
         logprob, top = self._logprobs(token, row)
         if finish is None:
-            return _compose(token, taken.parts, logprob=logprob, top=top)
+            return _compose(token, taken.parts, logprob=logprob, top=top, choices=self._evidence())
         return self._last(token, taken, finish, logprob, top)
 
     def _last(
@@ -214,6 +240,8 @@ class _Run:
         top: tuple[tuple[int, float], ...] = (),
     ) -> Piece:
         parts = taken.parts
+        if self.witness is not None:
+            self.witness.cut()
         if taken.finish is None and token is not None:
             rest = self.guide.cut()
             parts, finish = parts + rest.parts, rest.finish or finish
@@ -230,7 +258,11 @@ class _Run:
             reason=finish if ending.truncated else None,
             filled=ending.filled,
             endings=ending.calls,
+            choices=self._evidence(),
         )
+
+    def _evidence(self) -> tuple[Choice, ...]:
+        return () if self.witness is None else self.witness.take()
 
     def _limit(self) -> Finish | None:
         """Why no further token can come."""

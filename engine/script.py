@@ -11,6 +11,7 @@ always can.
 from __future__ import annotations
 
 import codecs
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -245,7 +246,8 @@ class Document(State):
 
     ``then`` gets the document's bytes. ``tail`` is the fixed text behind it, into which a token may
     reach. A document inside a script ends as soon as it may, unless ``greedy`` is false: then as soon
-    as it must, or with the first token of the tail (names that begin other names).
+    as it must, or with the first token of the tail (names that begin other names). ``suffix`` is what
+    every text of a name ends with that is not part of the name.
     """
 
     def __init__(
@@ -257,7 +259,9 @@ class Document(State):
         tail: Fixed | None = None,
         call: int | None = None,
         greedy: bool = True,
+        suffix: str = "",
     ) -> None:
+        self.suffix = suffix
         self._matcher = matcher
         self._origin = matcher.fork()
         self._flow = flow
@@ -266,6 +270,41 @@ class Document(State):
         self._call = call
         self._greedy = greedy
         self._read = bytearray()
+
+    @property
+    def read(self) -> bytearray:
+        """The bytes read so far."""
+        return self._read
+
+    @property
+    def origin(self) -> Matcher:
+        """Where reading began; not to be moved."""
+        return self._origin
+
+    @property
+    def name(self) -> bool:
+        """Whether it is a name, which has no channel of its own."""
+        return self._flow is None
+
+    @property
+    def call(self) -> int | None:
+        """The tool call whose arguments it is."""
+        return self._call
+
+    def beyond(self, kit: Kit, data: bytes) -> Mask:
+        """The tokens that may come once ``data`` has been read as well; nothing is moved."""
+        ahead = copy.copy(self)
+        ahead._matcher = self._matcher.fork()
+        ahead._matcher.commit_bytes(data)
+        mask = ahead.mask(kit)
+        return kit.every if mask is None else mask
+
+    def last(self, kit: Kit, token: int) -> bool:
+        """Whether a token that may come ends the document without being part of it."""
+        if kit.vocab.is_end(token):
+            return True
+        behind = None if self._greedy or self._tail is None else self._tail.rest
+        return behind is not None and kit.spelling.ids(behind)[:1] == [token]
 
     @property
     def ends(self) -> bool:  # type: ignore[override]
@@ -584,6 +623,15 @@ class Fork(State):
         return None
 
 
+@dataclass(frozen=True)
+class Place:
+    """The document that a script stands in; ``call`` is the tool call that it belongs to."""
+
+    kit: Kit
+    document: Document
+    call: int | None
+
+
 class Script:
     """A guide that walks through states."""
 
@@ -639,6 +687,13 @@ class Script:
             first = False
         self._state = None
         return Taken(tuple(self._out.parts), "stop-string" if finish else None)
+
+    def place(self) -> Place | None:
+        """The document that the next token goes on with; None in any other state."""
+        state = self._state
+        if not isinstance(state, Document):
+            return None
+        return Place(self._kit, state, len(self._out.calls) - 1 if state.name else state.call)
 
     @property
     def ending(self) -> Ending:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from engine import arguments, native
 from engine.errors import CancelledError, ContextOverflow, UsageError
+from engine.evidence import Choices
 from engine.generate import Piece, Sampling, generate
 from engine.native import Entry, Floats
 
@@ -145,6 +146,7 @@ class Session:
         seq: int = 0,
         constraint: Constraining | None = None,
         deadline: float | None = None,
+        choices: Choices | bool | None = None,
     ) -> Iterator[Piece]:
         """Append ``ids`` to a sequence, then yield one Piece for each generated token.
 
@@ -153,7 +155,9 @@ class Session:
 
         ``constraint`` (of ``engine.constrain``; a matcher may stand inside a document that the prompt
         began) keeps the text to a document and ends it legally wherever it is cut: docs/constraints.md.
-        ``deadline``, an instant of ``time.monotonic()``, ends a generation like a budget.
+        ``deadline``, an instant of ``time.monotonic()``, ends a generation like a budget. ``choices``
+        (``engine.evidence``) adds records of what each alternative had, wherever the constraint left
+        finitely many; the session then needs an empty sequence beside ``seq``, and nothing else changes.
         """
         return generate(
             self,
@@ -165,6 +169,7 @@ class Session:
             seq=seq,
             constraint=constraint,
             deadline=deadline,
+            choices=choices,
         )
 
 

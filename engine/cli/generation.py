@@ -24,6 +24,7 @@ class Result:
     prompt: list[int]
     pieces: list[Piece] = field(default_factory=list)
     constrained: bool = False
+    choices: bool = False
 
     @property
     def text(self) -> str:
@@ -61,9 +62,10 @@ def collect(
     show: Callable[[str], None] | None = None,
     evaluated: int = 0,
     constraint: Constraint | None = None,
+    choices: bool = False,
 ) -> Result:
     """Generate to the end; ``show`` gets each text. ``evaluated`` ids are in the session already."""
-    result = Result(list(ids), constrained=constraint is not None)
+    result = Result(list(ids), constrained=constraint is not None, choices=choices)
     pieces = session.generate(
         ids[evaluated:],
         sampling=choosing.sampling(),
@@ -71,6 +73,7 @@ def collect(
         stop=choosing.stop,
         logprobs=logprobs,
         constraint=constraint,
+        choices=choices,
     )
     with Interruptible(session):
         for piece in pieces:
@@ -96,6 +99,10 @@ def generation_document(model: Model, result: Result) -> dict[str, Any]:
     if result.constrained:
         last = result.pieces[-1]
         document |= {"truncated": last.truncated, "reason": last.reason, "filled": list(last.filled)}
+    if result.choices:
+        document["choice_logprobs"] = [
+            choice.document() for piece in result.pieces for choice in piece.choices
+        ]
     if any(piece.logprob is not None for piece in result.pieces):
         document["logprobs_nats"] = [
             {"id": piece.token, "logprob_nats": piece.logprob, "top": [list(pair) for pair in piece.top]}

@@ -203,8 +203,8 @@ class Loading:
             CONSOLE.log("context", message, level="warning")
         return model
 
-    def session(self, model: Model) -> Session:
-        return model.session(threads=self.threads, batch=self.batch, repack=not self.no_repack)
+    def session(self, model: Model, sequences: int = 1) -> Session:
+        return model.session(self.threads, self.batch, sequences, repack=not self.no_repack)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,18 @@ enum { DOC_IN_OTHER = 0, DOC_IN_STRING = 1, DOC_IN_SPACE = 2, DOC_IN_TEXT = 3 };
 #define DOC_LANGS 8
 #define DOC_ONLY 8
 
+/* The alternatives of an element: the next value of a JSON document, its next key, or the whole text of a
+ * document that is none. Values and keys are JSON texts; the end of the container is an alternative ("}",
+ * "]"), and where an element has just ended, the others begin with the comma. */
+enum { DOC_CHOICE_NONE = 0, DOC_CHOICE_VALUE = 1, DOC_CHOICE_KEY = 2, DOC_CHOICE_TEXT = 3 };
+
+typedef struct doc_choice {
+    int32_t kind;
+    uint32_t n, cap;        /* texts written, and room for them */
+    const char **texts;
+    uint32_t *lens;
+} doc_choice;
+
 typedef struct doc_lexical {
     /* DOC_IN_STRING: the body of a JSON string, value or key, at a character boundary; with an escape or
      * a UTF-8 sequence half read it is DOC_IN_OTHER. DOC_IN_SPACE: between tokens where white space is
@@ -75,6 +87,10 @@ typedef struct doc_ops {
     /* The first bytes of the ending that closing() walks, at most cap: what takes a search is so searched
      * for once. 0: closing() does as well. NULL: not offered. */
     uint32_t (*ending)(void *program, const doc *at, uint8_t *out, uint32_t cap);
+    /* The texts of the element that begins here, in the arena; 1: out->kind and the texts are set, twice the
+     * same one and impossible ones perhaps among them. 0: no element begins here, it has endlessly many
+     * texts or more than out->cap, or no memory is left. NULL: never. */
+    int (*alternatives)(void *program, doc_arena *arena, const doc *at, doc_choice *out);
 } doc_ops;
 
 doc_arena *doc_arena_new(uint64_t max_bytes);

@@ -2,6 +2,7 @@
  * A position is a state and a code point half read; a byte is allowed where some code point that it can
  * become has an edge, so every position can be completed. The distances of all states are found when
  * the program is made (Dijkstra from the accepting ones, backwards); memory belongs to the pool. */
+#include "choice.h"
 #include "constraint.h"
 #include "utf8_part.h"
 
@@ -313,6 +314,21 @@ static void lexical(void *program, const doc *at, doc_lexical *out)
     out->uniform = 0;
 }
 
+/* The whole text, at its beginning: a state that a finite language comes back to there is none. */
+static int alternatives(void *program, doc_arena *arena, const doc *at, doc_choice *out)
+{
+    const lang_doc *d = program;
+    int begins = at->part.left == 0 && at->state == lang_start(d->language);
+    choice_writer *w = begins ? doc_arena_alloc(arena, sizeof *w) : NULL;
+    if (w == NULL)
+        return 0;
+    w->arena = arena;
+    w->out = out;
+    w->len = w->steps = 0;
+    out->kind = DOC_CHOICE_TEXT;
+    return choice_words(w, d->language, at->state, 0);
+}
+
 static void release(void *program)
 {
     (void)program; /* of the pool */
@@ -330,6 +346,7 @@ static const doc_ops OPS = {
     .lexical = lexical,
     .exceptions = NULL, /* no position is uniform */
     .free = release,
+    .alternatives = alternatives,
 };
 
 engine_status lang_doc_new(pool *p, const lang *language, const doc_ops **ops, void **program)

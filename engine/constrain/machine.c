@@ -86,9 +86,14 @@ static uint32_t op_ending(void *program, const doc *at, uint8_t *out, uint32_t c
     return machine_ending(program, (const pos *)at, out, cap);
 }
 
+static int op_alternatives(void *machine, doc_arena *arena, const doc *at, doc_choice *out)
+{
+    return machine_alternatives(machine, arena, (const pos *)at, out);
+}
+
 static const doc_ops machine_ops = {op_start,    op_step,    op_allowed, op_accepting, op_keep, op_distance,
                                     op_closing,  op_pointer, op_lexical, op_exceptions, op_free, op_only,
-                                    op_ending};
+                                    op_ending, op_alternatives};
 
 /* ---- Alternatives --------------------------------------------------------------------------------- */
 

@@ -274,6 +274,11 @@ uint32_t machine_ending(const machine *m, const pos *at, uint8_t *out, uint32_t 
 uint32_t machine_pointer(const pos *at, char *out, uint32_t cap);
 int machine_accepting(const pos *at);
 
+/* ---- machine_choice.c ------------------------------------------------------------------------ */
+
+/* See doc_ops.alternatives. */
+int machine_alternatives(const machine *m, doc_arena *arena, const pos *at, doc_choice *out);
+
 /* ---- machine_keep.c, machine_lexical.c ------------------------------------------------------- */
 
 const pos *machine_keep(const machine *m, doc_arena *to, const pos *at);

@@ -15,6 +15,7 @@
 #define COMPACT_BYTES (64u << 10)   /* let at least so much grow before copying */
 #define WALK_BYTES (256ull << 20)
 #define POINTER_BYTES 65536u
+#define MAX_ALTERNATIVES 1024u
 
 struct engine_matcher {
     engine_constraint *constraint;
@@ -406,5 +407,68 @@ engine_status engine_matcher_pointer(engine_matcher *m, char *out, uint64_t cap,
     if (*len >= cap)
         return gb_fail(err, errlen, ENGINE_EINVAL, "the pointer has %llu bytes, more than out holds",
                        (unsigned long long)*len);
+    return ENGINE_OK;
+}
+
+/* ---- Alternatives --------------------------------------------------------------------------------- */
+
+/* Whether the text can come and end here: what an operation names may turn out to be impossible. */
+static int possible(engine_matcher *m, int32_t kind, const char *text, uint32_t len)
+{
+    doc_arena *arena = m->spare;
+    const doc *at = m->at;
+    doc_arena_reset(arena, 0);
+    for (uint32_t i = 0; i < len && at != NULL; i++)
+        at = m->ops->step(m->program, arena, at, (uint8_t)text[i]);
+    if (at == NULL || (kind == DOC_CHOICE_TEXT && !m->ops->accepting(m->program, at)))
+        return 0;
+    if (kind != DOC_CHOICE_VALUE || text[len - 1] < '0' || text[len - 1] > '9')
+        return 1;
+    return m->ops->accepting(m->program, at) || m->ops->step(m->program, arena, at, ',') != NULL ||
+           m->ops->step(m->program, arena, at, ']') != NULL || m->ops->step(m->program, arena, at, '}') != NULL;
+}
+
+/* 0: no memory. */
+static int put_alternatives(engine_matcher *m, const doc_choice *found, list *out)
+{
+    static const char *const kinds[] = {"none", "value", "key", "text"};
+    const char *parts[3] = {"{\"kind\":\"", kinds[found->kind], "\",\"texts\":["};
+    for (int i = 0; i < 3; i++)
+        for (const char *s = parts[i]; *s; s++)
+            put(out, *s);
+    for (uint32_t i = 0; i < found->n; i++) {
+        if (possible(m, found->kind, found->texts[i], found->lens[i]))
+            put_string(out, found->texts[i], found->lens[i]);
+        else if (doc_arena_failed(m->spare))
+            return 0;
+    }
+    put(out, ']');
+    put(out, '}');
+    return 1;
+}
+
+engine_status engine_matcher_alternatives(engine_matcher *m, char *out, uint64_t cap, uint64_t *len, char *err,
+                                          size_t errlen)
+{
+    if (len == NULL || (out == NULL && cap > 0))
+        return gb_fail(err, errlen, ENGINE_EINVAL, "out and len must not be NULL");
+    doc_arena *arena = m->walk.arena;
+    const char *texts[MAX_ALTERNATIVES];
+    uint32_t lens[MAX_ALTERNATIVES];
+    doc_choice found = {DOC_CHOICE_NONE, 0, MAX_ALTERNATIVES, texts, lens};
+    list written = {out, cap, 0, 0};
+    doc_arena_reset(arena, 0);
+    if (m->ops->alternatives == NULL || !m->ops->alternatives(m->program, arena, m->at, &found)) {
+        if (doc_arena_failed(arena))
+            return no_memory(err, errlen);
+        found.kind = DOC_CHOICE_NONE;
+        found.n = 0;
+    }
+    if (!put_alternatives(m, &found, &written))
+        return no_memory(err, errlen);
+    *len = written.len;
+    if (written.len > cap)
+        return gb_fail(err, errlen, ENGINE_EINVAL, "the list of alternatives has %llu bytes, more than out holds",
+                       (unsigned long long)written.len);
     return ENGINE_OK;
 }

@@ -85,6 +85,15 @@ class Closing:
     filled: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Alternatives:
+    """The texts that an element may have. "value" and "key": JSON texts, the end of the container ("}",
+    "]") among them; behind an element, the others begin with a comma. "text": the whole document."""
+
+    kind: Literal["value", "key", "text"]
+    texts: tuple[str, ...]
+
+
 class Constraint:
     """A compiled language of documents. Immutable, and shared freely between threads."""
 
@@ -263,3 +272,19 @@ class Matcher:
         if status != lib.ENGINE_OK:
             _refuse(status, self._err)
         return bytes(ffi.buffer(out, found[0])).decode()
+
+    def alternatives(self) -> Alternatives | None:
+        """What the element that begins here may be; None: none begins, or there are more than 1024."""
+        size, found = 4096, ffi.new("uint64_t *")
+        while True:
+            out = bytearray(size)
+            raw = ffi.from_buffer("char[]", out, require_writable=True)
+            status = lib.engine_matcher_alternatives(self._pointer, raw, size, found, self._err, _ERROR_BYTES)
+            if status == lib.ENGINE_OK:
+                break
+            if status != lib.ENGINE_EINVAL or found[0] <= size:
+                _refuse(status, self._err)
+            size = int(found[0])
+        made = json.loads(bytes(out[: found[0]]))
+        texts = tuple(dict.fromkeys(made["texts"]))
+        return Alternatives(made["kind"], texts) if texts else None

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from engine.serve.errors import ApiError, internal
-from engine.serve.events import Calls, Finished, Started, Text
+from engine.serve.events import Calls, Evidence, Finished, Started, Text
 from engine.serve.log import log_exception, note
 from engine.serve.scheduler import Ended, Failed, Job, Scheduler
 from engine.serve.shape import Shape
@@ -101,6 +101,8 @@ class Answer(Response):
             return [self._shape.text(event)]
         if isinstance(event, Calls):
             return self._shape.calls(event)
+        if isinstance(event, Evidence):
+            return [self._shape.evidence(event)]
         if isinstance(event, Finished):
             return [self._shape.finished(event)]
         raise TypeError(f"unexpected event {event!r}")

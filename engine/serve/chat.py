@@ -6,7 +6,7 @@ import secrets
 import string
 from typing import Any
 
-from engine.serve.events import Calls, Finished, Likely, Scored, Text, token_label
+from engine.serve.events import Calls, Evidence, Finished, Likely, Scored, Text, token_label
 from engine.serve.shape import Head, Usage
 
 CHUNK = "chat.completion.chunk"
@@ -29,6 +29,7 @@ class ChatShape:
         self._reasoning: list[str] = []
         self._calls: list[dict[str, Any]] = []
         self._scored: list[dict[str, Any]] = []
+        self._evidence: list[dict[str, Any]] = []
         self._finished: Finished | None = None
 
     def opening(self) -> list[dict[str, Any]]:
@@ -58,6 +59,11 @@ class ChatShape:
             chunks.append(self._chunk({"tool_calls": [{"index": part.call, **delta}]}, None, None))
         return chunks
 
+    def evidence(self, event: Evidence) -> dict[str, Any]:
+        """An empty delta with the records."""
+        self._evidence.extend(event.documents)
+        return self._chunk({}, None, None, choice_logprobs=event.documents)
+
     def finished(self, event: Finished) -> dict[str, Any]:
         """An empty delta with the reason."""
         self.usage.add(event)
@@ -80,6 +86,8 @@ class ChatShape:
             "finish_reason": None if end is None else end.reason,
             **({} if end is None else end.extension),
         }
+        if self._head.options.choices is not None:
+            choice["choice_logprobs"] = self._evidence
         usage = self.usage.document()
         return self._head.document("chat.completion", [choice], usage=usage, **self._head.extension())
 

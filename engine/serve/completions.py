@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 from typing import Any
 
-from engine.serve.events import Calls, Finished, Scored, Text, token_label
+from engine.serve.events import Calls, Evidence, Finished, Scored, Text, token_label
 from engine.serve.shape import Head, Usage
 
 KIND = "text_completion"
@@ -17,6 +17,7 @@ class _Choice:
     def __init__(self) -> None:
         self.text: list[str] = []
         self.finished: Finished | None = None
+        self.evidence: list[dict[str, Any]] = []
         self.logprobs: dict[str, list[Any]] = _no_logprobs()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._offset = 0
@@ -60,6 +61,13 @@ class CompletionShape:
         self._choices[event.index].finished = event
         return self._chunk(event.index, "", _no_logprobs(), event) | self._head.extension()
 
+    def evidence(self, event: Evidence) -> dict[str, Any]:
+        """Empty text with the records."""
+        self._choices[event.index].evidence.extend(event.documents)
+        chunk = self._chunk(event.index, "", _no_logprobs(), None)
+        chunk["choices"][0]["choice_logprobs"] = event.documents
+        return chunk
+
     def calls(self, event: Calls) -> list[dict[str, Any]]:
         """A raw prompt has no tools."""
         return []
@@ -76,6 +84,9 @@ class CompletionShape:
             self._choice(index, "".join(choice.text), choice.logprobs, choice.finished)
             for index, choice in enumerate(self._choices)
         ]
+        if self._head.options.choices is not None:
+            for made, choice in zip(choices, self._choices, strict=True):
+                made["choice_logprobs"] = choice.evidence
         return self._head.document(KIND, choices, usage=self.usage.document(), **self._head.extension())
 
     def _choice(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from engine.evidence import Choice
 from engine.guide import CallEnding, Part
 
 
@@ -51,6 +52,19 @@ class Calls:
     index: int
     reasoning: str
     parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Records of the elements that ended, where they were asked for."""
+
+    index: int
+    choices: tuple[Choice, ...]
+
+    @property
+    def documents(self) -> list[dict[str, Any]]:
+        """As JSON."""
+        return [choice.document() for choice in self.choices]
 
 
 @dataclass(frozen=True, slots=True)

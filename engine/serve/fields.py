@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from engine.evidence import Choices
 from engine.serve.errors import ApiError, invalid, shorten
 
 CHAT = "chat"
@@ -21,6 +22,7 @@ MAX_STOPS = 4
 MAX_STOP_CHARS = 1024
 MAX_TOP_LOGPROBS = 20
 MAX_PROMPTS = 64
+MAX_PROBE = 256
 
 Parse = Callable[[Any, str], Any]
 
@@ -198,6 +200,14 @@ IMPLEMENTED: tuple[Field, ...] = (
     Field("guided_choice", BOTH, "list of strings", "the text is one of them", raw),
     Field("guided_grammar", BOTH, "string", "a grammar in GBNF (with `::=`) or Lark", raw),
     Field("grammar", BOTH, "string", "the same as llama.cpp writes it", raw),
+    Field("choice_logprobs", BOTH, "boolean", "false; see Evidence of choice", boolean),
+    Field(
+        "choice_logprobs_probe",
+        BOTH,
+        f"integer, 1 to {MAX_PROBE}",
+        f"{Choices().evaluations}; needs `choice_logprobs: true`",
+        integer(1, MAX_PROBE),
+    ),
     Field("constraint_options", BOTH, "object", "`order`, `whitespace`, `formats`; see Constraints", raw),
     Field("tools", (CHAT,), "list of function tools", "see Tool calls", raw),
     Field("tool_choice", (CHAT,), "string or object", "`auto` with tools, else `none`; see Tool calls", raw),

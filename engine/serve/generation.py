@@ -18,7 +18,7 @@ from engine.errors import TemplateError, UsageError
 from engine.generate import Piece, Sampling
 from engine.model import Model
 from engine.serve.errors import ApiError, invalid
-from engine.serve.events import Calls, Finished, Likely, Outcome, Scored, Started, Text
+from engine.serve.events import Calls, Evidence, Finished, Likely, Outcome, Scored, Started, Text
 from engine.serve.requests import ChatRequest, CompletionRequest, Options, Prompt
 from engine.serve.scheduler import Job
 from engine.serve.steering import Chat, Steering, text_steering
@@ -54,6 +54,11 @@ class Plan:
     echo: bool = False
     steering: Steering | None = None
     deadline: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.options.choices is not None and self.steering is None:
+            message = "needs a constraint, or tools: else there are no alternatives to tell apart"
+            raise invalid("choice_logprobs", message)
 
     @property
     def sampling(self) -> Sampling:
@@ -246,6 +251,8 @@ class Backend:
             job.emit(Text(index, piece.text, scored))
         if piece.calls:
             job.emit(Calls(index, "", piece.calls))
+        if piece.choices:
+            job.emit(Evidence(index, piece.choices))
 
     def _pieces(self, plan: Plan, ids: list[int]) -> Iterator[Piece]:
         options = plan.options
@@ -259,6 +266,7 @@ class Backend:
             logprobs=options.logprobs,
             constraint=None if plan.steering is None else plan.steering.make(),
             deadline=plan.deadline,
+            choices=options.choices,
         )
 
     def _count(self, piece: Piece, prompt: Prepared, *, first: bool) -> None:

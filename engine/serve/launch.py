@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.contracts import contracts
 from engine.errors import EngineError, UsageError
+from engine.evidence import ROUND
 from engine.model import Model
 from engine.serve.app import Service, build_app
 from engine.serve.generation import Backend
@@ -28,7 +29,7 @@ def serve(options: ServeOptions) -> int:
     with (
         _listen(options.host, options.port) as listener,
         loading.open() as model,
-        loading.session(model) as session,
+        loading.session(model, sequences=1 + ROUND) as session,
     ):
         backend = Backend(model, session)
         scheduler = Scheduler(backend.interrupt, limit=options.queue)

@@ -109,7 +109,7 @@ class _Builder:
             return Fixed(rest, lambda: self._arguments(index, name)) if rest else self._arguments(index, name)
 
         matcher = self._kit.matcher(names)
-        return Document(matcher, None, then, tail=Fixed(rest, lambda: None), greedy=bool(plain))
+        return Document(matcher, None, then, tail=Fixed(rest, lambda: None), greedy=bool(plain), suffix=plain)
 
     def _arguments(self, index: int, name: str) -> State:
         after = self._family.after_arguments

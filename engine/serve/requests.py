@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.constrain import Options as ConstraintOptions
+from engine.evidence import Choices
 from engine.serve import fields
 from engine.serve.errors import ApiError, invalid, shorten
 from engine.serve.formats import Format, format_of
@@ -28,7 +29,7 @@ class Options:
     """What both endpoints have in common. ``logprobs`` is the number of alternatives, None is off.
 
     ``format`` constrains the text; ``constraint`` holds the options of every constraint of the request.
-    ``timeout`` is in seconds from now.
+    ``timeout`` is in seconds from now. ``choices`` asks for evidence of choice.
     """
 
     model: str | None
@@ -48,6 +49,7 @@ class Options:
     timeout: float | None
     format: Format | None
     constraint: ConstraintOptions
+    choices: Choices | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,17 @@ def _options(values: dict[str, Any], max_tokens: int | None, logprobs: int | Non
         timeout=values.get("timeout"),
         format=format_of(values),
         constraint=constraint_options(values.get("constraint_options", {}), "constraint_options"),
+        choices=_choices(values),
     )
+
+
+def _choices(values: dict[str, Any]) -> Choices | None:
+    """``choice_logprobs`` with ``choice_logprobs_probe``, the evaluations that a record may take."""
+    if values.get("choice_logprobs", False):
+        return Choices(values.get("choice_logprobs_probe", Choices().evaluations))
+    if "choice_logprobs_probe" in values:
+        raise invalid("choice_logprobs_probe", "needs choice_logprobs: true")
+    return None
 
 
 def _variables(value: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from engine.serve.events import Calls, Finished, Text
+from engine.serve.events import Calls, Evidence, Finished, Text
 from engine.serve.requests import Options
 
 
@@ -73,6 +73,9 @@ class Shape(Protocol):
 
     def calls(self, event: Calls) -> list[dict[str, Any]]:
         """Chunks of reasoning and of tool calls, which are also kept for ``whole``."""
+
+    def evidence(self, event: Evidence) -> dict[str, Any]:
+        """The chunk of some records of choice, which are also kept for ``whole``."""
 
     def finished(self, event: Finished) -> dict[str, Any]:
         """The chunk that ends one choice."""

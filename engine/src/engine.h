@@ -342,6 +342,13 @@ engine_status engine_matcher_forced(engine_matcher *matcher, char *out, uint64_t
 engine_status engine_matcher_close(engine_matcher *matcher, char *out, uint64_t cap, uint64_t *len,
                                    char *filled, uint64_t filled_cap, uint64_t *filled_len,
                                    char *err, size_t errlen);
+/* What the element that begins here may be, where it has finitely many texts, at most 1024: a JSON object
+ * {"kind", "texts"}. "value", "key": the texts are JSON, "}" and "]" end the container instead, and where an
+ * element has just ended, the others begin with its comma; "text": the whole document. Where no such element
+ * begins: "none". Numbers have one text for each value. Up to cap, as in engine_matcher_close. The matcher
+ * does not move. */
+engine_status engine_matcher_alternatives(engine_matcher *matcher, char *out, uint64_t cap, uint64_t *len,
+                                          char *err, size_t errlen);
 /* JSON pointer of the value being read, or of the innermost container between values. */
 engine_status engine_matcher_pointer(engine_matcher *matcher, char *out, uint64_t cap, uint64_t *len,
                                      char *err, size_t errlen);
