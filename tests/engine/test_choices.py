@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from engine import constrain, native
@@ -336,3 +337,54 @@ def test_other_spellings_of_a_value_count_for_it(one: Model) -> None:
         element = Element(elements, "")
         left = {element.texts[key] for key in element.texts if element.possible(key, begun)}
         assert left == texts
+
+
+@pytest.mark.models
+def test_a_real_model(real_model: Callable[[str], Path]) -> None:
+    """Shared prefixes and characters of two bytes; the oracle follows masks, with teacher forcing."""
+    values = ["north", "northeast", "northwest", "nördlich", "süd"]
+    schema = {"properties": {"to": {"enum": values}}, "required": ["to"], "additionalProperties": False}
+    constraint = constrain.compile("json_schema", {"type": "object", **schema})
+    with Model.open(real_model("SmolLM2-135M-Instruct.Q4_1.gguf")) as model:
+        ids = model.tokenize("The wind blows from the south to the north. As JSON: ", bos=True)
+        with model.session(threads=1, sequences=5) as session:
+            asked = Choices(evaluations=256, tolerance=1e-6)
+            pieces = list(session.generate(ids, constraint=constraint, choices=asked, max_tokens=40))
+            (record,) = records(pieces)
+            assert {a.value for a in record.alternatives} == set(values)
+            assert record.unresolved <= 1e-6 * record.coverage
+            ids += tokens_of(pieces)[: record.index]
+            before = b"".join(model.vocab.token_bytes(token) for token in tokens_of(pieces)[: record.index])
+            matcher = constrain.Matcher(constraint, constrain.Tokens.of(model.vocab))
+            matcher.commit_bytes(before)
+            session.truncate(0)
+            session.eval(ids[:-1], want="none")
+            exact = masked(model, session, matcher, ids[-1:], before[start_of("value", before) :], 1.0)
+    for alternative in record.alternatives:
+        mass = 0.0 if alternative.logprob is None else math.exp(alternative.logprob)
+        true = math.fsum(exact.get(alternative.text, [0.0]))
+        assert mass * (1 - 1e-9) <= true
+        assert true <= (mass + record.unresolved) * (1 + 1e-9)
+    assert math.fsum(mass for parts in exact.values() for mass in parts) >= record.coverage * (1 - 1e-9)
+
+
+def masked(
+    model: Model, session: Session, matcher: constrain.Matcher, path: list[int], data: bytes, mass: float
+) -> dict[str, list[float]]:
+    """What ``Brute`` sums, the tokens that may come taken from masks; the session ends where it began."""
+    length = session.length()
+    values = log_probs(session.eval(path)[0])
+    found: dict[str, list[float]] = defaultdict(list)
+    allowed = np.flatnonzero(np.unpackbits(matcher.mask().view(np.uint8), bitorder="little"))
+    for token in allowed.tolist():
+        ahead, reached = matcher.fork(), mass * math.exp(values[token])
+        piece = model.vocab.token_bytes(token)
+        assert ahead.commit(token)
+        text = written("value", data + piece, False, [])
+        if text is not None:
+            found[text].append(reached)
+        elif reached > 1e-12:
+            for key, parts in masked(model, session, ahead, [token], data + piece, reached).items():
+                found[key] += parts
+    session.truncate(length)
+    return found

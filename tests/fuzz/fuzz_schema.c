@@ -45,6 +45,26 @@ static void close_from(const doc_ops *ops, void *machine, const doc *at)
     doc_arena_free(arena);
 }
 
+/* Alternatives are texts that can be tried, none of them empty. (Some may be impossible, in unique arrays.) */
+static void try_alternatives(const doc_ops *ops, void *machine, const doc *at)
+{
+    enum { CAP = 16 };
+    doc_arena *arena = doc_arena_new(ARENA);
+    const char *texts[CAP];
+    uint32_t lens[CAP];
+    doc_choice found = {DOC_CHOICE_NONE, 0, CAP, texts, lens};
+    walk_require(arena != NULL, "the fuzzer has memory");
+    int finite = ops->alternatives(machine, arena, at, &found);
+    walk_require(found.n <= CAP, "no more alternatives than there is room for");
+    for (uint32_t i = 0; finite && i < found.n; i++) {
+        const doc *to = at;
+        walk_require(lens[i] > 0, "an alternative has a text");
+        for (uint32_t k = 0; to != NULL && k < lens[i]; k++)
+            to = ops->step(machine, arena, to, (uint8_t)texts[i][k]);
+    }
+    doc_arena_free(arena);
+}
+
 static void walk(const doc_ops *ops, void *machine, const uint8_t *steer, size_t n)
 {
     doc_arena *arena = doc_arena_new(ARENA);
@@ -53,6 +73,7 @@ static void walk(const doc_ops *ops, void *machine, const uint8_t *steer, size_t
     for (size_t i = 0; at != NULL && i < STEPS; i++) {
         uint64_t set[4] = {0};
         ops->allowed(machine, at, set);
+        try_alternatives(ops, machine, at);
         int byte = choose(set, i < n ? steer[i] : (uint8_t)(i * 37));
         if (byte < 0) {
             walk_require(ops->accepting(machine, at), "a position without a way on is the end of a document");
