@@ -254,18 +254,6 @@ def test_records_tell_the_document(model: Model) -> None:
         assert "/c" in named
 
 
-def test_a_token_that_runs_on_counts_for_what_it_ends(one: Model) -> None:
-    """The choice between "a" and "b" is made by tokens that hold quotes, too."""
-    schema = {"properties": {"x": {"enum": ["e", "t"]}}, "required": ["x"], "additionalProperties": False}
-    constraint = constrain.compile("json_schema", schema | {"type": "object"})
-    with one.session(threads=1, sequences=2) as session:
-        pieces = list(session.generate(prompt_of(one), constraint=constraint, choices=ALL, max_tokens=30))
-    (record,) = records(pieces)
-    assert record.coverage + record.unresolved > 0
-    assert {a.value for a in record.alternatives} == {"e", "t"}
-    assert math.fsum(a.prob or 0 for a in record.alternatives) == pytest.approx(1)
-
-
 def test_an_element_that_is_cut_has_no_choice(one: Model) -> None:
     whole = generated(one, "object", Choices(2))
     first = next(record for record in records(whole) if record.kind == "value")

@@ -77,6 +77,13 @@ def test_options_reach_the_engine(tiny_model: Tiny) -> None:
     assert found["finish"] in ("context", "stop")
 
 
+def test_choice_logprobs_in_json(tiny_model: Tiny) -> None:
+    options = ("run", "-m", tiny_model(NAME), "-p", "the ", "--json", "--regex", "then|end")
+    (record,) = document(gaugeblock(*options, "--choice-logprobs"), "run/1")["choice_logprobs"]
+    assert {one["value"] for one in record["alternatives"]} == {"then", "end"}
+    assert "choice_logprobs" not in document(gaugeblock(*options), "run/1")
+
+
 def test_logprobs_in_json(tiny_model: Tiny) -> None:
     result = gaugeblock("run", "-m", tiny_model(NAME), "-p", "the ", "-n", "3", "--json", "--logprobs", "2")
     for entry in document(result, "run/1")["logprobs_nats"]:

@@ -66,6 +66,8 @@ def test_every_command_has_help_and_refuses_an_unknown_option(name: str) -> None
         ["run", "-m", "x.gguf", "-p", "a", "--require", "certified", "--force-uncertified"],
         ["run", "-m", "x.gguf", "-p", "a", "--log-format", "xml"],
         ["run", "-m", "x.gguf", "-p", "a", "--logprobs", "2"],
+        ["run", "-m", "x.gguf", "-p", "a", "--json", "--choice-logprobs"],
+        ["run", "-m", "x.gguf", "-p", "a", "--regex", "a|b", "--choice-logprobs"],
         ["chat", "-m", "x.gguf", "--json"],
         ["logits", "-m", "x.gguf", "-p", "a", "--ids", "1"],
         ["logits", "-m", "x.gguf", "--ids", "1_0"],

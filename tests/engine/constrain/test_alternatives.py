@@ -176,4 +176,4 @@ def test_each_alternative_can_come_and_no_other(schema: Any) -> None:
         for text in scalars if found.kind == "value" else ['"c"', '"n"', '"f"', '"a"']:
             ends = [",", "]", "}"] if text[-1].isdigit() else [""]
             assert (text in bare) == any(legal(matcher, comma + text + end) for end in ends)
-    assert seen > 15
+    assert seen > 5
