@@ -5592,6 +5592,7 @@ static void _cffi_checkfld__engine_constraint_options(engine_constraint_options 
   (void)((p->order_any) | 0);  /* check that 'engine_constraint_options.order_any' is an integer */
   (void)((p->space_free) | 0);  /* check that 'engine_constraint_options.space_free' is an integer */
   (void)((p->formats_assert) | 0);  /* check that 'engine_constraint_options.formats_assert' is an integer */
+  (void)((p->plain) | 0);  /* check that 'engine_constraint_options.plain' is an integer */
   (void)((p->max_bytes) | 0);  /* check that 'engine_constraint_options.max_bytes' is an integer */
 }
 struct _cffi_align__engine_constraint_options { char x; engine_constraint_options y; };
@@ -5850,6 +5851,9 @@ static const struct _cffi_field_s _cffi_fields[] = {
   { "formats_assert", offsetof(engine_constraint_options, formats_assert),
                       sizeof(((engine_constraint_options *)0)->formats_assert),
                       _CFFI_OP(_CFFI_OP_NOOP, 4) },
+  { "plain", offsetof(engine_constraint_options, plain),
+             sizeof(((engine_constraint_options *)0)->plain),
+             _CFFI_OP(_CFFI_OP_NOOP, 4) },
   { "max_bytes", offsetof(engine_constraint_options, max_bytes),
                  sizeof(((engine_constraint_options *)0)->max_bytes),
                  _CFFI_OP(_CFFI_OP_NOOP, 16) },
@@ -6042,35 +6046,35 @@ static const struct _cffi_struct_union_s _cffi_struct_unions[] = {
   { "engine_constraint", 342, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
   { "engine_constraint_options", 343, _CFFI_F_CHECK_FIELDS,
-    sizeof(engine_constraint_options), offsetof(struct _cffi_align__engine_constraint_options, y), 0, 4 },
+    sizeof(engine_constraint_options), offsetof(struct _cffi_align__engine_constraint_options, y), 0, 5 },
   { "engine_context", 344, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
   { "engine_context_options", 345, _CFFI_F_CHECK_FIELDS,
-    sizeof(engine_context_options), offsetof(struct _cffi_align__engine_context_options, y), 4, 7 },
+    sizeof(engine_context_options), offsetof(struct _cffi_align__engine_context_options, y), 5, 7 },
   { "engine_entry", 346, _CFFI_F_CHECK_FIELDS,
-    sizeof(engine_entry), offsetof(struct _cffi_align__engine_entry, y), 11, 5 },
+    sizeof(engine_entry), offsetof(struct _cffi_align__engine_entry, y), 12, 5 },
   { "engine_file", 347, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
   { "engine_kv", 348, _CFFI_F_CHECK_FIELDS,
-    sizeof(engine_kv), offsetof(struct _cffi_align__engine_kv, y), 16, 8 },
+    sizeof(engine_kv), offsetof(struct _cffi_align__engine_kv, y), 17, 8 },
   { "engine_matcher", 349, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
   { "engine_model", 350, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
   { "engine_model_info", 351, _CFFI_F_CHECK_FIELDS,
-    sizeof(engine_model_info), offsetof(struct _cffi_align__engine_model_info, y), 24, 12 },
+    sizeof(engine_model_info), offsetof(struct _cffi_align__engine_model_info, y), 25, 12 },
   { "engine_sampler_options", 352, _CFFI_F_CHECK_FIELDS,
-    sizeof(engine_sampler_options), offsetof(struct _cffi_align__engine_sampler_options, y), 36, 8 },
+    sizeof(engine_sampler_options), offsetof(struct _cffi_align__engine_sampler_options, y), 37, 8 },
   { "engine_span", 353, _CFFI_F_CHECK_FIELDS,
-    sizeof(engine_span), offsetof(struct _cffi_align__engine_span, y), 44, 2 },
+    sizeof(engine_span), offsetof(struct _cffi_align__engine_span, y), 45, 2 },
   { "engine_tensor", 355, _CFFI_F_CHECK_FIELDS,
-    sizeof(engine_tensor), offsetof(struct _cffi_align__engine_tensor, y), 46, 7 },
+    sizeof(engine_tensor), offsetof(struct _cffi_align__engine_tensor, y), 47, 7 },
   { "engine_tokens", 356, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
   { "engine_vocab", 357, _CFFI_F_OPAQUE,
     (size_t)-1, -1, -1, 0 /* opaque */ },
   { "engine_vocab_info", 358, _CFFI_F_CHECK_FIELDS,
-    sizeof(engine_vocab_info), offsetof(struct _cffi_align__engine_vocab_info, y), 53, 12 },
+    sizeof(engine_vocab_info), offsetof(struct _cffi_align__engine_vocab_info, y), 54, 12 },
 };
 
 static const struct _cffi_enum_s _cffi_enums[] = {

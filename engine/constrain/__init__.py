@@ -67,7 +67,7 @@ def compile(
     if not isinstance(options, Options):
         raise UsageError(f"options must be Options, not {arguments.kind(options)}")
     data = _text(kind, source).encode("utf-8", "surrogatepass")
-    head = f"{kind} {options.order} {options.whitespace} {options.formats}\n".encode()
+    head = f"{kind} {options.order} {options.whitespace} {options.formats} {options.plain}\n".encode()
     key = hashlib.sha256(head + data).digest()
     found = _cache.get(key)
     if found is None:

@@ -61,9 +61,11 @@ static engine_status compile_regex(compilation *c)
 static engine_status compile_schema_text(compilation *c, const char *text, uint64_t len)
 {
     ir_program *program = NULL;
-    uint32_t flags = (c->options->order_any ? DOC_ORDER_ANY : 0) | (c->options->space_free ? DOC_SPACE_FREE : 0);
+    uint32_t flags = (c->options->order_any ? DOC_ORDER_ANY : 0) | (c->options->space_free ? DOC_SPACE_FREE : 0) |
+                     (c->options->plain ? DOC_PLAIN : 0);
+    uint32_t ir_flags = (c->options->formats_assert ? IR_FORMAT_ASSERT : 0) | (c->options->plain ? IR_PLAIN : 0);
     char err[512] = "";
-    if (ir_compile_schema(c->p, text, len, c->options->formats_assert ? IR_FORMAT_ASSERT : 0, &program) != ENGINE_OK)
+    if (ir_compile_schema(c->p, text, len, ir_flags, &program) != ENGINE_OK)
         return c->p->status;
     c->made->notes = program->notes != NULL ? program->notes : "[]";
     engine_status status = machine_new(program, c->p, flags, &c->made->ops, &c->made->program, err, sizeof err);

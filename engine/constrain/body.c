@@ -306,11 +306,33 @@ static uint32_t after(body *b, const body_places *from, uint32_t code_point)
     return b->last_state;
 }
 
+/* Whether a control without a short escape, of lo … hi, is followed: what \u is for in plain strings. */
+static int controls(body *b, const body_places *places, uint32_t lo, uint32_t hi)
+{
+    static const uint32_t ranges[3][2] = {{0, 7}, {0x0b, 0x0b}, {0x0e, 0x1f}};
+    for (uint32_t i = 0; i < 3; i++) {
+        uint32_t first = lo > ranges[i][0] ? lo : ranges[i][0], last = hi < ranges[i][1] ? hi : ranges[i][1];
+        if (first <= last && reaches(b, places, first, last))
+            return 1;
+    }
+    return 0;
+}
+
+/* Whether some character that may be escaped is followed. */
+static int escapes(body *b, const body_places *places)
+{
+    if (places->raw != BODY_PLAIN)
+        return reaches(b, places, 0, CODE_POINT_MAX);
+    return reaches(b, places, 0, 0x1f) || reaches(b, places, '"', '"') || reaches(b, places, '\\', '\\');
+}
+
 /* Whether the hexadecimal digits so far can become a code point that is followed: a character of the
  * basic plane, or the first half of a pair. */
 static int hex_reaches(body *b, const body_content *c)
 {
     uint32_t shift = 4 * (4 - c->digits), lo = c->value << shift, hi = lo | ((1u << shift) - 1);
+    if (c->places.raw == BODY_PLAIN)
+        return controls(b, &c->places, lo, hi);
     if (reaches(b, &c->places, lo, hi))
         return 1;
     uint32_t first = lo > HIGH ? lo : HIGH, last = hi < LOW - 1 ? hi : LOW - 1;
@@ -390,7 +412,7 @@ static uint32_t hex_byte(body *b, const body_content *c, uint8_t byte)
 {
     body_content next = *c;
     int digit = hex_digit(byte);
-    if (digit < 0)
+    if (digit < 0 || (c->places.raw == BODY_PLAIN && byte >= 'A' && byte <= 'F'))
         return BODY_DEAD;
     next.value = c->value << 4 | (uint32_t)digit;
     next.digits++;
@@ -413,6 +435,9 @@ static uint32_t escape_byte(body *b, const body_content *c, uint8_t byte)
 {
     static const char names[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
     const char *known = byte ? strchr(names, byte) : NULL;
+    int plain = c->places.raw == BODY_PLAIN;
+    if (plain && (byte == '/' || (byte == 'u' && !controls(b, &c->places, 0, 0x1f))))
+        return BODY_DEAD;
     if (known != NULL)
         return after(b, &c->places, (uint8_t)values[known - names]);
     body_content next = *c;
@@ -422,7 +447,7 @@ static uint32_t escape_byte(body *b, const body_content *c, uint8_t byte)
 
 static uint32_t boundary_byte(body *b, const body_content *c, uint8_t byte)
 {
-    if (!c->places.raw) {
+    if (c->places.raw != BODY_RAW) {
         if (byte < 0x20)
             return BODY_DEAD;
         if (byte == '"')
@@ -430,7 +455,7 @@ static uint32_t boundary_byte(body *b, const body_content *c, uint8_t byte)
         if (byte == '\\') {
             body_content next = *c;
             next.phase = AFTER_BACKSLASH;
-            return reaches(b, &c->places, 0, CODE_POINT_MAX) ? intern(b, &next) : BODY_DEAD;
+            return escapes(b, &c->places) ? intern(b, &next) : BODY_DEAD;
         }
     }
     return byte < 0x80 ? after(b, &c->places, byte) : utf8_byte(b, c, byte);

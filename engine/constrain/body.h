@@ -11,6 +11,13 @@
 #include "lang.h"
 
 #define BODY_PLACES 8
+
+enum {
+    BODY_JSON = 0,
+    BODY_RAW = 1,      /* text that is no JSON string */
+    BODY_PLAIN = 2,    /* a JSON string whose characters have one spelling (DOC_PLAIN) */
+};
+
 #define BODY_DEAD 0u  /* the byte is not allowed */
 #define BODY_FIRST 256u /* the first state. Below: the byte is the quote that closes the string, and the bits
                          * tell which of the places that the walk began at lead here and accept */
@@ -24,7 +31,7 @@ typedef struct body_place {
 
 typedef struct body_places {
     uint32_t n;
-    uint32_t raw;      /* 1: text that is no JSON string */
+    uint32_t raw;      /* BODY_* */
     body_place at[BODY_PLACES];
 } body_places;
 

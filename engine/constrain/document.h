@@ -13,6 +13,8 @@
 enum {
     DOC_ORDER_ANY = 1,      /* members in any order; else declared ones in declared order, others after them */
     DOC_SPACE_FREE = 2,     /* JSON white space between tokens; else none */
+    DOC_PLAIN = 4,          /* strings have one spelling: escapes only where needed, the short ones where there
+                             * are such, lower-case digits; else every spelling of JSON */
 };
 
 typedef struct doc doc;     /* opaque to all but the machine that made it */
@@ -51,6 +53,7 @@ typedef struct doc_lexical {
     const lang *langs[DOC_LANGS];
     uint32_t states[DOC_LANGS];
     int32_t covered;
+    int32_t plain;   /* DOC_IN_STRING: characters have one spelling, see DOC_PLAIN */
     /* Whether the position after the quote is the same wherever the string is closed with the same ones of
      * the languages accepting. 2: it is. 1: it allows the same up to the end of the next string, save after
      * exceptions (see `exceptions`). 0: it may differ; then covered is 1. */

@@ -115,6 +115,8 @@ typedef struct ir_program {
 
 enum {
     IR_FORMAT_ASSERT = 1,   /* known formats constrain; else all are annotations */
+    IR_PLAIN = 2,           /* integers, and numbers of which there are finitely many, have one spelling: no
+                             * exponent, no needless zero; else every spelling of JSON */
 };
 
 /* Compile a schema (UTF-8 JSON text; drafts 4 to 2020-12). What cannot be held exactly is

@@ -80,7 +80,7 @@ static uint32_t frame_bound(const machine *m, const frame *f, int complete)
 static uint32_t thread_bound(const machine *m, const pos *at)
 {
     uint32_t best = NONE;
-    character c = {at->sub, at->left, at->part};
+    character c = char_at(m, at);
     points set[MAX_POINTS];
     uint32_t n = at->lex == LEX_STRING && at->sub != SUB_PLAIN ? char_points(&c, set) : 0;
     know_after(m, at->w);
@@ -120,14 +120,14 @@ static uint32_t member_bound(const machine *m, const frame *f, uint32_t i, uint3
 }
 
 /* Bytes to the end of the declared key k, the text so far taken off; NONE: it does not go on so. */
-static uint32_t declared_left(const pos *at, const ir_key *k)
+static uint32_t declared_left(const machine *m, const pos *at, const ir_key *k)
 {
     uint32_t len = text_len(at->text), cp;
     if (at->sub == SUB_PLAIN)
         return body_bytes(k->text + len, k->len - len);
     if (k->len == len)
         return NONE;
-    character c = {at->sub, at->left, at->part};
+    character c = char_at(m, at);
     points set[MAX_POINTS];
     uint32_t n = char_points(&c, set), best = NONE, used = utf8_read(k->text + len, k->len - len, &cp);
     for (uint32_t i = 0; i < n; i++)
@@ -146,7 +146,7 @@ static uint32_t declared_bound(const machine *m, const pos *at, const thread *t)
     for (uint32_t k = t->state; k < t->hi; k++) {
         if (!(allowed[k >> 6] >> (k & 63) & 1))
             continue;
-        uint32_t left = declared_left(at, o->key[k]);
+        uint32_t left = declared_left(m, at, o->key[k]);
         if (left == NONE)
             continue;
         uint32_t cost = add_cost(left, member_bound(m, at->f, t->owner, k, NULL, 0));
@@ -175,7 +175,7 @@ static uint32_t word_bound(const machine *m, const pos *at, const thread *t, uin
 /* Half a character of a key: each code point that it may become leads to words of its own. */
 static uint32_t rest_part_bound(const machine *m, const pos *at, const thread *t, char *word, uint32_t len)
 {
-    character c = {at->sub, at->left, at->part};
+    character c = char_at(m, at);
     points set[MAX_POINTS];
     uint32_t n = char_points(&c, set), best = NONE, least = lang_shortest(t->lang, t->state, set, n);
     for (uint32_t i = 0, tried = 0; i < n; i++)

@@ -150,7 +150,7 @@ static void *need(reader *r, uint64_t bytes)
 static slice read_string(reader *r)
 {
     slice out = {need(r, r->len + 4), 0, 0};
-    character c = {SUB_PLAIN, 0, 0};
+    character c = {SUB_PLAIN, 0, 0, 0};
     while (out.at && r->at < r->len && (r->s[r->at] != '"' || c.sub != SUB_PLAIN)) {
         int32_t cp = char_step(&c, (uint8_t)r->s[r->at++]);
         if (cp >= 0)

@@ -163,9 +163,15 @@ typedef struct points {
 typedef struct character {
     uint8_t sub, left;
     uint32_t part;
+    uint32_t plain;   /* 1: one spelling each (DOC_PLAIN) */
 } character;
 
 enum { CHAR_BAD = -2, CHAR_PART = -1 };
+
+static inline character char_at(const machine *m, const pos *at)
+{
+    return (character){at->sub, at->left, at->part, (m->flags & DOC_PLAIN) != 0};
+}
 
 /* One byte of a string body: CHAR_BAD, CHAR_PART with the character in *c, or the code point. */
 int32_t char_step(character *c, uint8_t byte);

@@ -344,9 +344,9 @@ static int key_point(const pos *at, thread *t, uint32_t cp, const text *now)
     return any_allowed(at->keys->allowed[t->owner], t->state, t->hi);
 }
 
-static const pos *key_character(doc_arena *arena, const pos *at, uint8_t byte)
+static const pos *key_character(const machine *m, doc_arena *arena, const pos *at, uint8_t byte)
 {
-    character c = {at->sub, at->left, at->part};
+    character c = char_at(m, at);
     points set[MAX_POINTS];
     int32_t cp = char_step(&c, byte);
     if (cp == CHAR_BAD)
@@ -439,7 +439,7 @@ static const frame *key_frame(doc_arena *arena, const pos *at, uint32_t **member
 const pos *key_step(const machine *m, doc_arena *arena, const pos *at, uint8_t byte)
 {
     if (byte != '"' || at->sub != SUB_PLAIN)
-        return key_character(arena, at, byte);
+        return key_character(m, arena, at, byte);
     uint32_t *members;
     const frame *f = key_frame(arena, at, &members);
     const want *w = f ? want_new(m, arena, f, members) : NULL;

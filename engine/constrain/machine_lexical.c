@@ -111,6 +111,7 @@ void machine_lexical(const machine *m, const pos *at, doc_lexical *out)
     if (at->lex == LEX_STRING || at->lex == LEX_KEY) {
         if (at->sub == SUB_PLAIN && string_lexical(at, out))
             out->kind = DOC_IN_STRING;
+        out->plain = (m->flags & DOC_PLAIN) != 0;
         return;
     }
     if ((m->flags & DOC_SPACE_FREE) && at->lex != LEX_NUMBER && at->lex != LEX_LITERAL)

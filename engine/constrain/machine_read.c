@@ -509,9 +509,9 @@ static void string_threads(const pos *at, pos *p, int32_t cp, const points *set,
     }
 }
 
-static const pos *string_character(doc_arena *arena, const pos *at, uint8_t byte)
+static const pos *string_character(const machine *m, doc_arena *arena, const pos *at, uint8_t byte)
 {
-    character c = {at->sub, at->left, at->part};
+    character c = char_at(m, at);
     points set[MAX_POINTS];
     int32_t cp = char_step(&c, byte);
     if (cp == CHAR_BAD)
@@ -537,10 +537,10 @@ static const pos *string_character(doc_arena *arena, const pos *at, uint8_t byte
     return p->n ? p : NULL;
 }
 
-static const pos *string_step(doc_arena *arena, const pos *at, uint8_t byte)
+static const pos *string_step(const machine *m, doc_arena *arena, const pos *at, uint8_t byte)
 {
     if (byte != '"' || at->sub != SUB_PLAIN)
-        return string_character(arena, at, byte);
+        return string_character(m, arena, at, byte);
     return end_threads(arena, at, raw_with(arena, at, byte), 1);
 }
 
@@ -618,7 +618,7 @@ static const pos *step_in(const machine *m, doc_arena *arena, const pos *at, uin
 {
     switch (at->lex) {
     case LEX_STRING:
-        return string_step(arena, at, byte);
+        return string_step(m, arena, at, byte);
     case LEX_KEY:
         return key_step(m, arena, at, byte);
     case LEX_NUMBER:

@@ -47,6 +47,8 @@ static int32_t utf8_next(character *c, uint8_t b)
 static int32_t escape_letter(character *c, uint8_t b)
 {
     static const char letters[] = "\"\\/bfnrt", means[] = "\"\\/\b\f\n\r\t";
+    if (c->plain && b == '/')
+        return CHAR_BAD;
     if (b == 'u') {
         c->sub = SUB_HEX;
         c->left = 4;
@@ -60,13 +62,33 @@ static int32_t escape_letter(character *c, uint8_t b)
     return means[at - letters];
 }
 
+/* Where characters have one spelling, \\u is for the controls without a short escape. */
+static const points plain_controls[3] = {{0, 7, 0}, {0x0B, 0x0B, 0}, {0x0E, 0x1F, 0}};
+
+/* The code points lo … hi among those; bytes are to come. */
+static uint32_t plain_points(uint32_t lo, uint32_t hi, uint32_t bytes, points *out)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < 3; i++) {
+        uint32_t a = plain_controls[i].lo > lo ? plain_controls[i].lo : lo;
+        uint32_t b = plain_controls[i].hi < hi ? plain_controls[i].hi : hi;
+        if (a <= b)
+            out[n++] = (points){a, b, bytes};
+    }
+    return n;
+}
+
 static int32_t hex_next(character *c, uint8_t b)
 {
+    points set[3];
     int d = hex_digit(b);
-    if (d < 0)
+    if (d < 0 || (c->plain && b >= 'A' && b <= 'F'))
         return CHAR_BAD;
     uint32_t value = c->part << 4 | (uint32_t)d;
     c->left--;
+    uint32_t rest = 4u * c->left;
+    if (c->plain && plain_points(value << rest, (value << rest) + (1u << rest) - 1, 0, set) == 0)
+        return CHAR_BAD;
     if (c->left == 2 && value >= 0xDC && value <= 0xDF)
         return CHAR_BAD; /* a low surrogate without its high one */
     c->part = value;
@@ -162,14 +184,18 @@ static uint32_t low_points(uint32_t part, uint32_t left, uint32_t bytes, points 
 uint32_t char_points(const character *c, points out[MAX_POINTS])
 {
     static const uint8_t simple[8] = {'\b', '\t', '\n', '\f', '\r', '"', '/', '\\'};
+    uint32_t n = 0;
     switch (c->sub) {
     case SUB_UTF8:
         return utf8_points(c, out);
     case SUB_ESCAPE:
         for (uint32_t i = 0; i < 8; i++)
-            out[i] = (points){simple[i], simple[i], 1};
-        return 8 + hex_points(0, 0xFFFF, 5, out + 8);
+            if (!c->plain || simple[i] != '/')
+                out[n++] = (points){simple[i], simple[i], 1};
+        return n + (c->plain ? plain_points(0, 0x1F, 5, out + n) : hex_points(0, 0xFFFF, 5, out + n));
     case SUB_HEX:
+        if (c->plain)
+            return plain_points(c->part << 4 * c->left, (c->part << 4 * c->left) + (1u << 4 * c->left) - 1, c->left, out);
         return hex_points(c->part << 4 * c->left, (c->part << 4 * c->left) + (1u << 4 * c->left) - 1, c->left, out);
     case SUB_HIGH:
         return low_points(c->part << 16, 4, 6, out);

@@ -176,7 +176,8 @@ static void make_key(const mask_walk *w, const doc_lexical *lex, int32_t trie_na
     key->trie = (uint8_t)trie_name;
     key->uniform = lex->kind == DOC_IN_STRING ? (uint8_t)lex->uniform : 0;
     key->covered = lex->kind != DOC_IN_STRING || lex->uniform != 1 || lex->covered;
-    mask_cache_places(w->tokens->cache, lex->langs, lex->states, lex->n_langs, lex->kind == DOC_IN_TEXT, &key->places);
+    mask_cache_places(w->tokens->cache, lex->langs, lex->states, lex->n_langs, 
+                      lex->kind == DOC_IN_TEXT ? BODY_RAW : lex->plain ? BODY_PLAIN : BODY_JSON, &key->places);
 }
 
 static int is_global(const body_places *places)

@@ -208,7 +208,7 @@ static int add_closing(making *k, uint32_t node, uint32_t depth, uint32_t accept
 /* One more byte inside the body. */
 static void add_inside(making *k, uint32_t node, uint32_t depth)
 {
-    if (k->path[depth] == '\\' && !k->entry->key.places.raw && k->escapes == UINT32_MAX)
+    if (k->path[depth] == '\\' && k->entry->key.places.raw != BODY_RAW && k->escapes == UINT32_MAX)
         k->escapes = depth;
     for (uint32_t i = k->t->nodes[node].first; i < trie_own_end(k->t, node); i++)
         k->inside[k->n_inside++] = k->t->list[i];

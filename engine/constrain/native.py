@@ -54,16 +54,26 @@ class Options:
 
     ``order``: members of objects in declared order (optional ones may be left out, undeclared ones follow),
     or in any. ``whitespace``: none between JSON tokens, or free. ``formats``: known values of ``format``
-    constrain strings; else they are annotations.
+    constrain strings; else they are annotations. ``spelling``: JSON strings and integers have one spelling
+    (escapes only where needed, no exponent), so that keys and enumerated values are forced runs; or any that
+    JSON has. None: plain without white space, any with free white space.
     """
 
     order: Literal["declared", "any"] = "declared"
     whitespace: Literal["compact", "free"] = "compact"
     formats: bool = True
+    spelling: Literal["plain", "any"] | None = None
+
+    @property
+    def plain(self) -> bool:
+        """Whether strings and integers have one spelling."""
+        return self.whitespace == "compact" if self.spelling is None else self.spelling == "plain"
 
     def __post_init__(self) -> None:
         native.choice({"declared": 0, "any": 1}, self.order, "order")
         native.choice({"compact": 0, "free": 1}, self.whitespace, "whitespace")
+        if self.spelling is not None:
+            native.choice({"plain": 0, "any": 1}, self.spelling, "spelling")
         if not isinstance(self.formats, bool):
             raise errors.UsageError(f"formats must be true or false, not {arguments.kind(self.formats)}")
 
@@ -103,6 +113,7 @@ class Constraint:
         raw.order_any = options.order == "any"
         raw.space_free = options.whitespace == "free"
         raw.formats_assert = options.formats
+        raw.plain = options.plain
         out, err = ffi.new("engine_constraint **"), ffi.new("char[]", _ERROR_BYTES)
         status = lib.engine_constraint_compile(out, KINDS[kind], source, len(source), raw, err, _ERROR_BYTES)
         if status != lib.ENGINE_OK:

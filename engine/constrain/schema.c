@@ -517,6 +517,34 @@ static int check_unique(schema *s, const ir_program *program) {
     return 1;
 }
 
+/* One spelling for integers, and for numbers of which there are finitely many. Done to the nodes when all is
+ * decided, so that no complement is taken of less than all spellings. */
+static int spell_plainly(schema *s, ir_program *program) {
+    static const char whole[] = "0|-?[1-9][0-9]*", fraction[] = "-?(0|[1-9][0-9]*)\\.[0-9]*[1-9]";
+    const lang *integers = NULL, *fractions = NULL;
+    if (!(s->flags & IR_PLAIN))
+        return 1;
+    for (uint32_t i = 0; i < program->n_nodes; i++) {
+        ir_node *n = &program->nodes[i];
+        if (lang_is_empty(n->number) || n->number == s->everything->number)
+            continue;
+        if (!integers) {
+            integers = lang_regex(s->langs, whole, sizeof whole - 1, 0);
+            fractions = lang_regex(s->langs, fraction, sizeof fraction - 1, 0);
+        }
+        if (!integers || !fractions)
+            return 0;
+        const lang *broken = lang_and(s->langs, n->number, fractions);
+        const lang *plain = lang_or(s->langs, broken, lang_and(s->langs, n->number, integers));
+        if (s->p->status != ENGINE_OK)
+            return 0;
+        int finite = lang_count(plain, lang_start(plain)) != LANG_INFINITE;
+        if (!lang_is_empty(plain) && (lang_is_empty(broken) || finite))
+            n->number = plain;
+    }
+    return 1;
+}
+
 static engine_status compile(schema *s, const char *text, uint64_t len, ir_program *program) {
     s->root = json_read(s->p, text, len);
     if (!s->root || !prepare(s))
@@ -524,7 +552,7 @@ static engine_status compile(schema *s, const char *text, uint64_t len, ir_progr
     if (!schema_index(s, s->root, NULL))
         return s->p->status;
     uint32_t root = goal_of_schema(s, s->root, 0);
-    if (root == FAILED || !schema_emit(s, root, program) || ir_finish(s->p, program) != ENGINE_OK ||
+    if (root == FAILED || !schema_emit(s, root, program) || !spell_plainly(s, program) || ir_finish(s->p, program) != ENGINE_OK ||
         !check_unique(s, program)) {
         schema_locate(s, s->root, NULL);
         return s->p->status;

@@ -300,6 +300,8 @@ typedef struct engine_constraint_options {
     int32_t order_any;       /* 1: members in any order; 0: declared ones in declared order, others after them */
     int32_t space_free;      /* 1: JSON white space between tokens; 0: none */
     int32_t formats_assert;  /* 1: known formats constrain; 0: they are annotations */
+    int32_t plain;           /* 1: one spelling of strings and integers in JSON: escapes only where needed, no
+                                exponent, no needless zero; 0: every spelling */
     uint64_t max_bytes;      /* memory of the compilation; 0: 512 MiB */
 } engine_constraint_options;
 

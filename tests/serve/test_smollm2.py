@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
+from openai import LengthFinishReasonError
+from pydantic import BaseModel
 
 from tests.serve.fakes import HTTP, PATIENCE, chat_body, request_bytes, until
 from tests.serve.process import Served, served
@@ -105,3 +108,75 @@ def test_after_all_that_it_still_answers_the_same(server: Served) -> None:
     body = chat_body(messages=STORY, max_tokens=16, seed=4, logprobs=True, top_logprobs=5)
     first, second = (HTTP.post(server.url + CHAT, json=body).json()["choices"] for _ in range(2))
     assert first == second
+
+
+WEATHER: Any = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "Get the current weather for a city.",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "city": {"type": "string"},
+                "units": {"type": "string", "enum": ["celsius", "fahrenheit"]},
+            },
+            "required": ["city", "units"],
+            "additionalProperties": False,
+        },
+    },
+}
+
+
+def test_a_required_call_is_whole_at_every_budget(server: Served) -> None:
+    """Every budget from one token to completion; what the model did not write is named."""
+    body = chat_body(
+        messages=[{"role": "user", "content": "What is the weather in Paris? Use fahrenheit."}],
+        tools=[WEATHER],
+        tool_choice="required",
+        temperature=0,
+    )
+    filled = []
+    for budget in range(1, 65):
+        choice = HTTP.post(server.url + CHAT, json={**body, "max_tokens": budget}).json()["choices"][0]
+        (call,) = choice["message"]["tool_calls"]
+        jsonschema.validate(json.loads(call["function"]["arguments"]), WEATHER["function"]["parameters"])
+        assert choice["message"]["content"] is None
+        (note,) = choice["gaugeblock"]["tool_calls"]
+        assert note["truncated"] == (choice["finish_reason"] == "length")
+        if choice["finish_reason"] == "tool_calls":
+            break
+        filled.append(note["filled"])
+    assert choice["finish_reason"] == "tool_calls"
+    assert json.loads(call["function"]["arguments"])["city"] == "Paris"
+    assert "/city" in filled[0]
+    assert filled[-1] == []  # only the brackets were missing
+
+
+class Part(BaseModel):
+    name: str
+    amount: int | None
+
+
+class Recipe(BaseModel):
+    title: str
+    parts: list[Part]
+    variant: Recipe | None
+
+
+def test_the_sdk_parses_what_a_budget_allows(server: Served) -> None:
+    """Acceptance 6 on a real model: nested, recursive and optional."""
+    message: Any = [{"role": "user", "content": "Give a very short recipe for toast."}]
+    ends = set()
+    with server.client() as client:
+        for budget in (1, 2, 3, 5, 8, 13, 21, 34, 600):
+            options: Any = {"model": MODEL, "messages": message, "temperature": 0, "max_tokens": budget}
+            try:
+                parsed = client.chat.completions.parse(**options, response_format=Recipe).choices[0]
+                assert isinstance(parsed.message.parsed, Recipe)
+                ends.add("stop")
+            except LengthFinishReasonError as error:
+                content = error.completion.choices[0].message.content
+                Recipe.model_validate_json(content or "")
+                ends.add("length")
+    assert "length" in ends
