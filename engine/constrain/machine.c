@@ -86,9 +86,9 @@ static uint32_t op_ending(void *program, const doc *at, uint8_t *out, uint32_t c
     return machine_ending(program, (const pos *)at, out, cap);
 }
 
-static int op_alternatives(void *machine, doc_arena *arena, const doc *at, doc_choice *out)
+static int op_alternatives(void *program, doc_arena *arena, const doc *at, doc_choice *out)
 {
-    return machine_alternatives(machine, arena, (const pos *)at, out);
+    return machine_alternatives(program, arena, (const pos *)at, out);
 }
 
 static const doc_ops machine_ops = {op_start,    op_step,    op_allowed, op_accepting, op_keep, op_distance,
