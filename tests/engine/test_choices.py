@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from engine import constrain, native
+from engine.constrain import Options
 from engine.errors import ConstraintError, UsageError
 from engine.evidence import Choice, Choices
 from engine.generate import Piece, Sampling
@@ -38,11 +39,14 @@ LIST: dict[str, Any] = {
     "maxItems": 2,
     "uniqueItems": True,
 }
-CASES: dict[str, tuple[Any, Any]] = {
+ANY = Options(spelling="any")
+CASES: dict[str, Any] = {
     "object": ("json_schema", OBJECT),
     "list": ("json_schema", LIST),
     "string": ("json_schema", {"enum": ["e", "é", "er"]}),
     "number": ("json_schema", {"enum": [1, 12, 2]}),
+    "spelled": ("json_schema", {"enum": ["e", "é", "er"]}, ANY),
+    "decimal": ("json_schema", {"enum": [1, 12, 2]}, ANY),
     "choice": ("choice", ["the", "the end", "then"]),
     "regex": ("regex", "(yes|no|nö)!?"),
 }
@@ -166,11 +170,11 @@ class Brute:
 
 
 def brute(model: Model, case: str, tokens: list[int], record: Choice) -> tuple[dict[str, float], float]:
-    kind, source = CASES[case]
+    kind, source = CASES[case][:2]
     words = source if kind == "choice" else ["yes", "no", "nö", "yes!", "no!", "nö!"]
     before = b"".join(model.vocab.token_bytes(token) for token in tokens[: record.index])
     with model.session(threads=1) as session:
-        oracle = Brute(model, session, constrain.compile(kind, source), record.coverage * 1e-14)
+        oracle = Brute(model, session, constrain.compile(*CASES[case]), record.coverage * 1e-14)
         ids = prompt_of(model) + tokens[: record.index]
         return oracle.run(ids, before, record.kind, words), oracle.left
 
