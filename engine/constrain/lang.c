@@ -618,6 +618,34 @@ uint32_t lang_edges(const lang *l, uint32_t state, lang_edge *out, uint32_t cap)
     return n;
 }
 
+int lang_next_edge(const lang *l, uint32_t state, uint32_t from, lang_edge *out) {
+    if (state == LANG_DEAD || from > 0x10FFFF)
+        return 0;
+    from = from >= SURROGATES && from < 0xE000 ? 0xE000 : from;
+    uint32_t letter = letter_of(from);
+    lang_edge e = {0, LAST_LETTER, LANG_DEAD};
+    if (l->is_length) {
+        e.to = lang_step(l, state, 0);
+        if (e.to == LANG_DEAD)
+            return 0;
+    } else {
+        uint32_t lo = l->first[state], hi = l->first[state + 1];
+        while (lo < hi) {
+            uint32_t mid = lo + (hi - lo) / 2;
+            if (l->edges[mid].hi < letter)
+                lo = mid + 1;
+            else
+                hi = mid;
+        }
+        if (lo == l->first[state + 1])
+            return 0;
+        e = l->edges[lo];
+    }
+    e.lo = e.lo < letter ? letter : e.lo;
+    (void)put_edge(out, 1, 0, e);
+    return 1;
+}
+
 int lang_holds(const lang *l, const char *text, uint64_t len) {
     uint32_t state = lang_start(l);
     for (uint64_t at = 0; at < len && state != LANG_DEAD;) {

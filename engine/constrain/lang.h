@@ -90,6 +90,8 @@ uint32_t lang_distance(const lang *l, uint32_t state);
 uint64_t lang_count(const lang *l, uint32_t state);
 /* The edges of a state; at most cap are written, all are counted. */
 uint32_t lang_edges(const lang *l, uint32_t state, lang_edge *out, uint32_t cap);
+/* The first edge with code points at or after `from`, those before it cut off; 0: there is none. */
+int lang_next_edge(const lang *l, uint32_t state, uint32_t from, lang_edge *out);
 /* The strings of a finite language, shortest first, as UTF-8; 0 where there are more than cap. */
 uint32_t lang_enumerate(lang_set *s, const lang *l, uint32_t cap, const char **texts, uint64_t *lens);
 /* Whether l holds the UTF-8 string. */

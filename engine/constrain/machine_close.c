@@ -172,25 +172,28 @@ static uint32_t word_bound(const machine *m, const pos *at, const thread *t, uin
     return cost;
 }
 
-/* Half a character of a key: each code point that it may become leads to words of its own. */
+/* Half a character of a key: of the code points that it may become, the one with the cheapest word. Those of
+ * an edge go on alike; all but the first are tried only where words through it are taken. */
 static uint32_t rest_part_bound(const machine *m, const pos *at, const thread *t, char *word, uint32_t len)
 {
     character c = char_at(m, at);
     points set[MAX_POINTS];
-    uint32_t n = char_points(&c, set), best = NONE, least = lang_shortest(t->lang, t->state, set, n);
-    for (uint32_t i = 0, tried = 0; i < n; i++)
-        for (uint32_t cp = set[i].lo; cp <= set[i].hi && tried < 4096; cp++) {
-            uint32_t to = lang_step(t->lang, t->state, cp), bare;
-            if (to == LANG_DEAD)
-                continue;
-            tried++;
-            uint32_t longer = len + utf8_write(cp, (uint8_t *)word + len);
-            uint32_t cost = add_cost(set[i].bytes, word_bound(m, at, t, to, word, longer, &bare));
-            best = cost < best ? cost : best;
-            if (add_cost(bare, set[i].bytes) == least)
-                return best;
-            if (bare != NONE && bare == lang_distance(t->lang, to))
-                break; /* none of this range does better */
+    uint32_t n = char_points(&c, set), best = NONE, spelled = NONE;
+    lang_edge e;
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t cp = set[i].lo; lang_next_edge(t->lang, t->state, cp, &e) && e.lo <= set[i].hi;) {
+            uint32_t ahead = lang_distance(t->lang, e.to), bare = NONE;
+            cp = e.hi + 1;
+            if (add_cost(ahead, set[i].bytes) >= spelled)
+                continue; /* no cheaper than what was found */
+            uint32_t longer = len + utf8_write(e.lo, (uint8_t *)word + len);
+            uint32_t cost = add_cost(set[i].bytes, word_bound(m, at, t, e.to, word, longer, &bare));
+            if (add_cost(bare, set[i].bytes) < spelled) {
+                spelled = add_cost(bare, set[i].bytes);
+                best = cost;
+            }
+            if (bare != ahead && (bare != NONE || lang_count(t->lang, e.to) != LANG_INFINITE))
+                cp = e.lo + 1;
         }
     return best;
 }

@@ -199,27 +199,14 @@ int key_possible(const machine *m, const frame *f)
 /* Words from state whose next code point is in the set, saturating. */
 static uint64_t words_through(const lang *l, uint32_t state, const points *set, uint32_t n)
 {
-    enum { ROOM = 1024 };
-    lang_edge edges[ROOM];
-    uint32_t n_edges = lang_edges(l, state, edges, ROOM);
     uint64_t total = 0;
-    if (n_edges > ROOM) { /* probe each code point */
-        for (uint32_t i = 0; i < n; i++)
-            for (uint32_t cp = set[i].lo; cp <= set[i].hi && total != LANG_INFINITE; cp++) {
-                uint32_t to = lang_step(l, state, cp);
-                uint64_t count = to == LANG_DEAD ? 0 : lang_count(l, to);
-                total = count > LANG_INFINITE - total ? LANG_INFINITE : total + count;
-            }
-        return total;
-    }
-    for (uint32_t e = 0; e < n_edges; e++)
-        for (uint32_t i = 0; i < n && total != LANG_INFINITE; i++) {
-            uint32_t lo = edges[e].lo > set[i].lo ? edges[e].lo : set[i].lo;
-            uint32_t hi = edges[e].hi < set[i].hi ? edges[e].hi : set[i].hi;
-            if (lo > hi)
-                continue;
-            uint64_t count = lang_count(l, edges[e].to), width = (uint64_t)hi - lo + 1;
-            total = count > (LANG_INFINITE - total) / width ? LANG_INFINITE : total + count * width;
+    lang_edge e;
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t cp = set[i].lo; lang_next_edge(l, state, cp, &e) && e.lo <= set[i].hi; cp = e.hi + 1) {
+            uint64_t count = lang_count(l, e.to), width = (uint64_t)(e.hi < set[i].hi ? e.hi : set[i].hi) - e.lo + 1;
+            if (count > (LANG_INFINITE - total) / width)
+                return LANG_INFINITE;
+            total += count * width;
         }
     return total;
 }

@@ -154,34 +154,9 @@ static int excluded(const search *q)
     return word_declared(q->o, q->word, q->len, &index);
 }
 
-#define WORD_EDGES 64
-
 typedef struct level {       /* one character of the word being spelled */
     uint32_t state, cp, len, spent;
 } level;
-
-/* The next edge of state with a code point at or after cp: what is left of it. */
-static int next_edge(const lang *l, uint32_t state, uint32_t cp, lang_edge *out)
-{
-    lang_edge buffer[WORD_EDGES], *edges = buffer;
-    uint32_t n = lang_edges(l, state, edges, WORD_EDGES);
-    if (n > WORD_EDGES) {
-        edges = malloc(n * sizeof *edges);
-        if (edges == NULL)
-            return -1;
-        n = lang_edges(l, state, edges, n);
-    }
-    int found = 0;
-    for (uint32_t i = 0; i < n && !found; i++)
-        if (edges[i].hi >= cp) {
-            *out = edges[i];
-            out->lo = edges[i].lo > cp ? edges[i].lo : cp;
-            found = 1;
-        }
-    if (edges != buffer)
-        free(edges);
-    return found;
-}
 
 static void found_word(search *q)
 {
@@ -210,10 +185,10 @@ static void words_of_cost(search *q, uint32_t start, level *stack, uint32_t max_
     while (q->n < q->want && !q->failed) {
         level *at = &stack[top];
         lang_edge e = {0, 0, 0};
-        int found = at->spent < q->exact ? next_edge(q->l, at->state, at->cp, &e) : 0;
-        if (found < 0 || ++q->effort > 4000000)
+        int found = at->spent < q->exact && lang_next_edge(q->l, at->state, at->cp, &e);
+        if (++q->effort > 4000000)
             q->failed = 1;
-        if (found <= 0) {
+        if (!found) {
             if (top-- == 0)
                 return;
             continue;

@@ -256,31 +256,13 @@ uint32_t body_bytes(const char *s, uint32_t len)
 
 /* ---- Languages at a half read character --------------------------------------------------- */
 
-#define EDGES_ON_STACK 1024
-
-static uint32_t shortest_by_probing(const lang *l, uint32_t state, const points *set, uint32_t n)
-{
-    uint32_t best = NONE;
-    for (uint32_t i = 0; i < n; i++)
-        for (uint32_t cp = set[i].lo; cp <= set[i].hi; cp++) {
-            uint32_t to = lang_step(l, state, cp);
-            if (to != LANG_DEAD && add_cost(set[i].bytes, lang_distance(l, to)) < best)
-                best = add_cost(set[i].bytes, lang_distance(l, to));
-        }
-    return best;
-}
-
 uint32_t lang_shortest(const lang *l, uint32_t state, const points *set, uint32_t n)
 {
-    lang_edge edges[EDGES_ON_STACK];
-    uint32_t n_edges = lang_edges(l, state, edges, EDGES_ON_STACK), best = NONE;
-    if (n_edges > EDGES_ON_STACK)
-        return shortest_by_probing(l, state, set, n);
+    uint32_t best = NONE;
+    lang_edge e;
     for (uint32_t i = 0; i < n; i++)
-        for (uint32_t e = 0; e < n_edges; e++) {
-            if (edges[e].hi < set[i].lo || edges[e].lo > set[i].hi)
-                continue;
-            uint32_t cost = add_cost(set[i].bytes, lang_distance(l, edges[e].to));
+        for (uint32_t cp = set[i].lo; lang_next_edge(l, state, cp, &e) && e.lo <= set[i].hi; cp = e.hi + 1) {
+            uint32_t cost = add_cost(set[i].bytes, lang_distance(l, e.to));
             best = cost < best ? cost : best;
         }
     return best;
