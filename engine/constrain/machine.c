@@ -286,6 +286,7 @@ static plan start_plan(const machine *m, const void *alt, uint32_t kind)
     plan found;
     if (kind == FRAME_OBJECT) {
         it.missing = ((const objinfo *)alt)->n_required;
+        it.needed = ((const objinfo *)alt)->needed;
         it.words = ((const objinfo *)alt)->taken_none;
         found = plan_object(m, &it, &s);
     } else {
@@ -333,6 +334,20 @@ static engine_status node_costs(machine *m)
 
 /* ---- What is known once costs are ------------------------------------------------------------------ */
 
+/* What declared members cost, where plans are sums of that. */
+static void sum_members(machine *m, objinfo *o)
+{
+    uint64_t needed = 0;
+    o->own = o->simple && o->first == NULL ? pool_alloc(m->p, (o->n_keys + 1ull) * sizeof *o->own) : NULL;
+    for (uint32_t k = 0; o->own && k < o->n_keys; k++) {
+        o->own[k] = add_cost(m->nodes[o->key[k]->value].cost, add_cost(o->bytes[k], 3));
+        if (o->required[k >> 6] >> (k & 63) & 1)
+            needed += o->own[k];
+    }
+    o->summed = o->own != NULL && needed < NONE / 2;
+    o->needed = o->summed ? (uint32_t)needed : 0;
+}
+
 static void settle_object(machine *m, objinfo *o)
 {
     const ir_object *ob = o->o;
@@ -346,6 +361,7 @@ static void settle_object(machine *m, objinfo *o)
     o->endless = endless;
     o->simple = ob->n_some == 0 && ob->n_implies == 0 && (ob->min_members <= o->n_required || endless);
     m->search |= ob->n_some > 0;
+    sum_members(m, o);
 }
 
 static engine_status unique_values(machine *m)

@@ -106,11 +106,19 @@ static uint32_t member_bound(const machine *m, const frame *f, uint32_t i, uint3
     const objinfo *o = f->items[i].alt;
     uint64_t words[1024];
     item it = f->items[i];
-    item_take(o, &it, member, words);
+    plan quick;
     situation s = {.seen = f->seen, .word = word, .word_len = len, .minus = NONE, .depth = f->depth};
     const option *at;
-    uint32_t best = NONE;
-    for (uint32_t n = options_of(o->options, o->first, member, &at); n > 0; n--, at++) {
+    uint32_t best = NONE, n = options_of(o->options, o->first, member, &at);
+    item_count_member(o, &it, member);
+    if (plan_summed(m, &it, &s, &quick)) { /* there is one option */
+        best = add_cost(option_cost(m, at, f->depth), quick.cost);
+        n = 0;
+    } else {
+        it = f->items[i];
+        item_take(o, &it, member, words);
+    }
+    for (; n > 0; n--, at++) {
         item counted = it;
         item_count(f, &counted, at->counts);
         uint32_t cost = add_cost(option_cost(m, at, f->depth), plan_object(m, &counted, &s).cost);
@@ -136,13 +144,35 @@ static uint32_t declared_left(const machine *m, const pos *at, const ir_key *k)
     return add_cost(best, body_bytes(k->text + len + used, k->len - len - used));
 }
 
-/* Members that a half read declared key can be; where nothing but required keys must follow, any two
- * differ by their own bytes alone. */
+/* Where plans are sums, any required key that may come is as good as another, and better than the others:
+ * its bytes are spent anyway. The first in lo … hi; NONE: there is none, or it is not that simple. */
+static uint32_t any_required(const machine *m, const pos *at, const thread *t)
+{
+    const item *it = &at->f->items[t->owner];
+    const objinfo *o = it->alt;
+    const uint64_t *allowed = at->keys->allowed[t->owner];
+    situation s = {.seen = at->f->seen, .minus = NONE, .depth = at->f->depth};
+    plan quick;
+    if (at->sub != SUB_PLAIN || !plan_summed(m, it, &s, &quick))
+        return NONE;
+    for (uint32_t k = t->state; k < t->hi; k = (k | 63) + 1) {
+        uint64_t bits = (allowed[k >> 6] & o->required[k >> 6]) >> (k & 63);
+        if (bits) {
+            k += (uint32_t)__builtin_ctzll(bits);
+            return k < t->hi ? k : NONE;
+        }
+    }
+    return NONE;
+}
+
+/* Members that a half read declared key can be. */
 static uint32_t declared_bound(const machine *m, const pos *at, const thread *t)
 {
     const objinfo *o = at->f->items[t->owner].alt;
     const uint64_t *allowed = at->keys->allowed[t->owner];
-    uint32_t best = NONE;
+    uint32_t best = NONE, required = any_required(m, at, t);
+    if (required != NONE)
+        return add_cost(declared_left(at, o->key[required]), member_bound(m, at->f, t->owner, required, NULL, 0));
     for (uint32_t k = t->state; k < t->hi; k++) {
         if (!(allowed[k >> 6] >> (k & 63) & 1))
             continue;
@@ -264,7 +294,7 @@ static uint32_t bound(const machine *m, const pos *at)
 
 /* ---- Search where bounds are not exact ------------------------------------------------------------ */
 
-#define SEARCH_STEPS 400000
+#define SEARCH_STEPS 400000 /* one for each byte tried, and each item before it that it may have to differ from */
 #define SEARCH_BYTES (256u << 20)
 
 typedef struct step {
@@ -311,7 +341,8 @@ static int within(ending *q, const pos *at)
         }
         uint64_t mark = doc_arena_mark(q->arena);
         const pos *next = machine_step(q->m, q->arena, s->at, (uint8_t)s->next++);
-        if (doc_arena_failed(q->arena) || ++q->steps > SEARCH_STEPS)
+        q->steps += 1 + (s->at->f->seen ? s->at->f->seen->n : 0);
+        if (doc_arena_failed(q->arena) || q->steps > SEARCH_STEPS)
             return -1;
         if (next == NULL || next == s->at)
             continue;
@@ -373,26 +404,14 @@ uint32_t machine_distance(const machine *m, const pos *at)
     return exact != NONE ? exact : bound(m, at);
 }
 
-uint32_t machine_ending(const machine *m, const pos *at, uint8_t *out, uint32_t cap)
+/* The byte after which the bound is least, the first of those; 0: none is needed. */
+static int least_byte(const machine *m, doc_arena *arena, const pos *at, uint8_t *byte)
 {
-    uint32_t length = must_search(m, at) ? search_ending(m, at, out, cap) : 0;
-    return length == NONE ? 0 : length < cap ? length : cap;
-}
-
-int machine_closing(const machine *m, const pos *at, uint8_t *byte)
-{
-    uint32_t best = bound(m, at);
-    if (must_search(m, at)) {
-        uint32_t exact = search_ending(m, at, byte, 1);
-        if (exact != NONE)
-            return exact > 0;
-    }
+    uint32_t best = bound(m, at), least = NONE;
+    int found = 0;
     if (best == 0 || best == NONE)
         return 0;
-    doc_arena *arena = doc_arena_new(SEARCH_BYTES);
-    int found = 0;
-    uint32_t least = NONE;
-    for (int b = 0; arena && b < 256 && least != best - 1; b++) {
+    for (int b = 0; b < 256 && least != best - 1; b++) {
         uint64_t mark = doc_arena_mark(arena);
         const pos *next = machine_step(m, arena, at, (uint8_t)b);
         uint32_t cost = next ? bound(m, next) : NONE;
@@ -403,6 +422,39 @@ int machine_closing(const machine *m, const pos *at, uint8_t *byte)
         }
         doc_arena_reset(arena, mark);
     }
+    return found;
+}
+
+/* An ending that need not be the shortest, by the bounds alone; its first bytes. */
+static uint32_t some_ending(const machine *m, const pos *at, uint8_t *out, uint32_t cap)
+{
+    doc_arena *arena = doc_arena_new(SEARCH_BYTES);
+    uint32_t n = 0;
+    while (arena && n < cap && at && least_byte(m, arena, at, &out[n])) {
+        at = machine_step(m, arena, at, out[n]);
+        n += at != NULL;
+    }
+    doc_arena_free(arena);
+    return n;
+}
+
+uint32_t machine_ending(const machine *m, const pos *at, uint8_t *out, uint32_t cap)
+{
+    if (!must_search(m, at))
+        return 0;
+    uint32_t length = search_ending(m, at, out, cap);
+    return length == NONE ? some_ending(m, at, out, cap) : length < cap ? length : cap;
+}
+
+int machine_closing(const machine *m, const pos *at, uint8_t *byte)
+{
+    if (must_search(m, at)) {
+        uint32_t exact = search_ending(m, at, byte, 1);
+        if (exact != NONE)
+            return exact > 0;
+    }
+    doc_arena *arena = doc_arena_new(SEARCH_BYTES);
+    int found = arena ? least_byte(m, arena, at, byte) : 0;
     doc_arena_free(arena);
     return found;
 }

@@ -31,6 +31,8 @@ typedef struct objinfo {
     const uint64_t *taken_none;  /* n_words zeros */
     uint32_t n_keys, n_rest, n_words, n_required;
     int simple;                  /* neither some nor implications, and minima that need no filling */
+    uint32_t *own, needed;       /* simple: cost of each declared member, with quotes and colon; of all required ones */
+    int summed;                  /* own and needed are known */
     int endless;                 /* some rest holds infinitely many keys */
 } objinfo;
 
@@ -81,6 +83,7 @@ typedef struct item {
     uint32_t count;              /* members or items, with the one being read for objects */
     uint32_t next;               /* declared order: first declared index that may still come */
     uint32_t missing;            /* required keys not seen */
+    uint32_t needed;             /* what they cost; where the alternative is summed */
     uint32_t counted[MAX_COUNTS]; /* for some, contains: saturated where nothing depends on more */
     uint64_t bits;               /* keys seen, sorted; up to 64 */
     const uint64_t *words;       /* the same beyond 64 */
@@ -220,6 +223,9 @@ static inline const uint64_t *item_bits(const item *it, const objinfo *o)
 }
 
 uint32_t add_cost(uint32_t a, uint32_t b);         /* saturating below NONE; NONE is absorbing */
+/* The plan of an object that needs its required members and no others, in O(1): without the sets of members
+ * taken. 0: it is not that simple. Its height is left out. */
+int plan_summed(const machine *m, const item *it, const situation *s, plan *out);
 plan plan_object(const machine *m, const item *it, const situation *s);
 plan plan_array(const machine *m, const item *it, const situation *s);
 /* Whether some completion exists; the same as cost != NONE, cheaper. */
@@ -253,6 +259,8 @@ int word_lives(const lang *l, uint32_t state, const text *prefix, const points *
 /* Whether a word is a key of o (may be NULL); its sorted index. */
 int word_declared(const objinfo *o, const char *word, uint32_t len, uint32_t *index);
 void item_take(const objinfo *o, item *it, uint32_t member, uint64_t *words);
+/* The same for all but the set of members taken. */
+void item_count_member(const objinfo *o, item *it, uint32_t member);
 /* Declared keys lo … hi of an item that may come: whether there are. */
 int any_allowed(const uint64_t *allowed, uint32_t lo, uint32_t hi);
 

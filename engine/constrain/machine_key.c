@@ -84,7 +84,7 @@ static int in_points(const points *set, uint32_t n, uint32_t cp)
 
 /* ---- Items taking members ------------------------------------------------------------------- */
 
-void item_take(const objinfo *o, item *it, uint32_t member, uint64_t *words)
+void item_count_member(const objinfo *o, item *it, uint32_t member)
 {
     it->count++;
     if (member >= o->n_keys) {
@@ -92,7 +92,17 @@ void item_take(const objinfo *o, item *it, uint32_t member, uint64_t *words)
         return;
     }
     it->next = o->decl[member] + 1;
-    it->missing -= (uint32_t)has(o->required, member);
+    if (has(o->required, member)) {
+        it->missing--;
+        it->needed -= o->summed ? o->own[member] : 0;
+    }
+}
+
+void item_take(const objinfo *o, item *it, uint32_t member, uint64_t *words)
+{
+    item_count_member(o, it, member);
+    if (member >= o->n_keys)
+        return;
     if (o->n_words > 1) {
         memcpy(words, it->words, o->n_words * sizeof *words);
         words[member >> 6] |= 1ull << (member & 63);

@@ -454,13 +454,26 @@ static int fill_up(const machine *m, const item *it, const situation *s, const u
     return ok;
 }
 
+int plan_summed(const machine *m, const item *it, const situation *s, plan *out)
+{
+    const objinfo *o = it->alt;
+    uint32_t total = it->count + it->missing;
+    if (!o->summed || s->depth + m->max_height > MACHINE_MAX_NESTING || total < o->o->min_members ||
+        it->missing < s->at_least)
+        return 0;
+    *out = total > o->o->max_members ? (plan){NONE, 0} : with_commas((plan){it->needed, 0}, it->count, it->missing);
+    return 1;
+}
+
 plan plan_object(const machine *m, const item *it, const situation *s)
 {
     const objinfo *o = it->alt;
     const ir_object *ob = o->o;
     uint64_t need[MAX_WORDS];
     tally t = {.total = {0, 0}};
-    plan none = {NONE, 0};
+    plan none = {NONE, 0}, quick;
+    if (plan_summed(m, it, s, &quick))
+        return quick;
     pending_keys(o, item_bits(it, o), need);
     if (!add_needed(m, it, need, s->depth, &t))
         return none;

@@ -306,6 +306,7 @@ static int start_item(const machine *m, item *it, uint32_t kind, const void *alt
     if (kind == FRAME_OBJECT) {
         const objinfo *o = alt;
         it->missing = o->n_required;
+        it->needed = o->needed;
         it->words = o->taken_none;
     }
     if (depth + m->max_height <= MACHINE_MAX_NESTING)
