@@ -187,11 +187,12 @@ static engine_status prepare_object(pool *p, const ir_program *program, const ir
     if (o->n_keys > 65536 || o->n_some > MAX_COUNTS)
         return pool_fail(p, ENGINE_EUNSUPPORTED, "an object with more than 65,536 declared members, or %d existence "
                          "conditions on members, cannot be held: simplify it", MAX_COUNTS);
-    if (o->min_members > MAX_FILL && o->min_members <= o->max_members)
-        return pool_fail(p, ENGINE_EUNSUPPORTED, "minProperties above %d cannot be held", MAX_FILL);
     *out = (objinfo){.o = o, .n_keys = o->n_keys, .n_rest = o->n_rest, .n_words = (o->n_keys + 63) / 64};
     if (!sort_keys(p, o, out) || !member_options(p, program, o, out))
         return p->status;
+    if (o->min_members > MAX_FILL && o->min_members - MAX_FILL > out->n_required && o->min_members <= o->max_members)
+        return pool_fail(p, ENGINE_EUNSUPPORTED, "minProperties %u, more than %d above the %u required members, cannot "
+                         "be held", o->min_members, MAX_FILL, out->n_required);
     for (uint32_t r = 0; r < o->n_rest; r++)
         if (!lang_is_empty(o->rest[r].keys) &&
             lang_count(o->rest[r].keys, lang_start(o->rest[r].keys)) == LANG_INFINITE)

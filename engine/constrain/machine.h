@@ -10,7 +10,7 @@
 
 /* flags: DOC_ORDER_ANY, DOC_SPACE_FREE. ENGINE_EUNSUPPORTED: the program admits nothing that nests at
  * most MACHINE_MAX_NESTING deep, or has alternatives that this machine cannot count exactly (more than
- * one `contains` or `some`; minima above 65,536 members). */
+ * one `contains` or `some`; minima more than 512 members above those required). */
 engine_status machine_new(ir_program *program, pool *p, uint32_t flags, const doc_ops **ops, void **machine,
                           char *err, size_t errlen);
 

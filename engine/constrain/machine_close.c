@@ -208,18 +208,18 @@ static uint32_t rest_part_bound(const machine *m, const pos *at, const thread *t
 {
     character c = char_at(m, at);
     points set[MAX_POINTS];
-    uint32_t n = char_points(&c, set), best = NONE, spelled = NONE;
+    uint32_t n = char_points(&c, set), best = NONE, shortest = NONE;
     lang_edge e;
     for (uint32_t i = 0; i < n; i++)
         for (uint32_t cp = set[i].lo; lang_next_edge(t->lang, t->state, cp, &e) && e.lo <= set[i].hi;) {
             uint32_t ahead = lang_distance(t->lang, e.to), bare = NONE;
             cp = e.hi + 1;
-            if (add_cost(ahead, set[i].bytes) >= spelled)
+            if (add_cost(ahead, set[i].bytes) >= shortest)
                 continue; /* no cheaper than what was found */
             uint32_t longer = len + utf8_write(e.lo, (uint8_t *)word + len);
             uint32_t cost = add_cost(set[i].bytes, word_bound(m, at, t, e.to, word, longer, &bare));
-            if (add_cost(bare, set[i].bytes) < spelled) {
-                spelled = add_cost(bare, set[i].bytes);
+            if (add_cost(bare, set[i].bytes) < shortest) {
+                shortest = add_cost(bare, set[i].bytes);
                 best = cost;
             }
             if (bare != ahead && (bare != NONE || lang_count(t->lang, e.to) != LANG_INFINITE))

@@ -11,7 +11,7 @@
 
 #define NONE UINT32_MAX
 #define MAX_COUNTS 4             /* `contains` or `some` of one alternative */
-#define MAX_FILL 65536           /* members that a minimum may ask for */
+#define MAX_FILL 512             /* members that a minimum may ask for beyond those required */
 
 /* A way to read a member or item: by this node; counts: it is one more for `contains` or `some` number
  * counts - 1; 0: for none. */

@@ -1,0 +1,113 @@
+"""Endings that have to look for keys, members or items: shortest, and found without trying everything."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from engine import constrain
+from engine.constrain import Matcher, Options
+from engine.errors import ConstraintError
+
+
+def ending(schema: dict[str, Any], prefix: bytes, order: str = "declared") -> bytes:
+    """What completes the prefix."""
+    matcher = Matcher(constrain.compile("json_schema", json.dumps(schema), Options(order=order)), None)
+    matcher.commit_bytes(prefix)
+    return bytes(matcher.close().data)
+
+
+LETTERS = [
+    ("é", b'{"', "é".encode()),
+    ("é", b'{"a', "é".encode()),
+    ("é$", b'{"\\', '"é'.encode()),
+    ("é", b'{"\\u', b"00E9"),
+    ("é", b'{"\\u00', b"E9"),
+    ("é", b'{"\xc3', b"\xa9"),
+    ("aé", b'{"', "aé".encode()),
+    ("aé", b'{"\\u00', "61é".encode()),
+    ("日本", '{"日'.encode(), "本".encode()),
+    ("日本", b'{"\xe6\x97', b"\xa5\xe6\x9c\xac"),
+    ("^.{3}é", b'{"', "   é".encode()),
+    ("[Жé]", b'{"', "é".encode()),
+    ("\U0001f600", b'{"\\uD83D', b"\\uDE00"),
+    ("[a-y]é$|z$", b'{"\\u0', b"07A"),
+    ("\\p{Lo}$", b'{"a', "ª".encode()),
+]
+
+
+@pytest.mark.parametrize("order", ["declared", "any"])
+@pytest.mark.parametrize(("pattern", "prefix", "rest"), LETTERS)
+def test_keys_are_ended_by_letters_beyond_ascii(pattern: str, prefix: bytes, rest: bytes, order: str) -> None:
+    names = {"type": "object", "propertyNames": {"pattern": pattern}}
+    patterns = {"type": "object", "patternProperties": {pattern: True}, "additionalProperties": False}
+    assert ending(names, prefix, order) == rest + b'":0}'
+    assert ending(patterns, prefix, order) == rest + b'":0}'
+
+
+def test_a_key_avoids_the_letters_that_are_taken() -> None:
+    schema = {"type": "object", "propertyNames": {"pattern": "^[é-ï]$"}}
+    assert ending(schema, '{"é":0,"ê":0,"ì":0,"'.encode()) == 'ë":0}'.encode()
+    assert ending(schema, '{"é":0,"ê":0,"ì":0,"'.encode() + b"\xc3") == b'\xab":0}'
+    declared = {**schema, "properties": {"é": True, "ê": False}}
+    assert ending(declared, b'{"\xc3') == b'\xa9":0}'
+    assert ending(declared, '{"é":1,"'.encode() + b"\xc3") == b'\xab":0}'
+
+
+@pytest.mark.parametrize("order", ["declared", "any"])
+def test_many_letters_lead_on_from_one_place(order: str) -> None:
+    letters = [chr(0x4E00 + 2 * i) for i in range(1500)]  # no two adjacent: as many edges
+    words = [letter + "x" * (i % 7 + 1) for i, letter in enumerate(letters)]
+    schema = {"type": "object", "propertyNames": {"enum": words}}
+    assert ending(schema, b'{"\\u', order) == b'4E00x":0}'
+    best = min((w.encode() for w in words if w >= "\u5000"), key=lambda w: (len(w), w))
+    assert ending(schema, b'{"\xe5', order) == best[1:] + b'":0}'
+
+
+@pytest.mark.parametrize("order", ["declared", "any"])
+def test_large_objects_end_with_what_they_need(order: str) -> None:
+    names = [f"p{i}" for i in range(1200)]
+    schema = {
+        "type": "object",
+        "properties": {name: {"type": "integer"} for name in names},
+        "required": names[::2],
+        "additionalProperties": False,
+    }
+    begun = b'{"p0' if order == "declared" else b'{"p9'
+    first = "p0" if order == "declared" else "p90"  # p9 is not required: to end it costs a member more
+    rest = [n for n in (names[::2] if order == "declared" else sorted(names[::2])) if n != first]
+    whole = "{" + ",".join(f'"{n}":0' for n in [first, *rest]) + "}"
+    assert (begun + ending(schema, begun, order)).decode() == whole
+
+
+def test_minima_are_filled_with_the_shortest_keys() -> None:
+    whole = b'{"' + ending({"type": "object", "minProperties": 200}, b'{"')
+    members = json.loads(whole)
+    assert len(members) == 200
+    sizes = sorted(len(json.dumps(k, ensure_ascii=False).encode()) - 2 for k in members)
+    assert sizes == [0] + [1] * 94 + [2] * 105  # 94 printable ASCII characters need no escape
+    with pytest.raises(ConstraintError, match="minProperties 513"):
+        constrain.compile("json_schema", '{"type": "object", "minProperties": 513}')
+
+
+def test_items_that_must_differ_do_differ() -> None:
+    schema = {"type": "array", "items": {"enum": list(range(100))}, "uniqueItems": True, "minItems": 50}
+    items = json.loads(b"[1," + ending(schema, b"[1,"))
+    assert len(items) == 50 == len(set(items))
+    assert set(items) <= set(range(100))
+    few = {**schema, "minItems": 5}
+    assert ending(few, b"[1,") == b"0,2,3,4]"
+
+
+def test_existence_and_two_patterns_of_keys() -> None:
+    schema = {
+        "type": "object",
+        "allOf": [
+            {"not": {"propertyNames": {"not": {"pattern": "a5b"}}}},
+            {"propertyNames": {"pattern": "^(\\w\\w\\d)+$"}},
+        ],
+        "maxProperties": 1,
+    }
+    assert ending(schema, b'{"', "any") == b'0a5b00":0}'
