@@ -172,7 +172,7 @@ static uint32_t declared_bound(const machine *m, const pos *at, const thread *t)
     const uint64_t *allowed = at->keys->allowed[t->owner];
     uint32_t best = NONE, required = any_required(m, at, t);
     if (required != NONE)
-        return add_cost(declared_left(at, o->key[required]), member_bound(m, at->f, t->owner, required, NULL, 0));
+        return add_cost(declared_left(m, at, o->key[required]), member_bound(m, at->f, t->owner, required, NULL, 0));
     for (uint32_t k = t->state; k < t->hi; k++) {
         if (!(allowed[k >> 6] >> (k & 63) & 1))
             continue;
