@@ -60,6 +60,7 @@ def compiling(folder: Path, *, formats: bool) -> Iterator[Compiler]:
         "arena",
         "body",
         "cfg",
+        "choice",
         "gbnf",
         "grammar",
         "lang_doc",
