@@ -37,7 +37,8 @@ def test_manifests_are_valid_and_pin_texts_that_are_here(path: Path) -> None:
     for text in texts.values():
         assert hashlib.sha256(Path(text.path).read_bytes()).hexdigest() == text.sha256
     for model in loaded.models:
-        assert model.check("load") is not None or loaded.name == "performance"  # that one only times
+        # those two measure speed and endings, of models that others certify
+        assert model.check("load") is not None or loaded.name in {"performance", "truncation"}
 
 
 def test_the_release_manifest_demands_what_the_acceptance_says() -> None:
