@@ -79,7 +79,7 @@ static int same(const float *a, const float *b, int64_t n)
 
 static void compare(const gb_kernels *set, const gb_panels *panels, const gb_matrix *w, int64_t n)
 {
-    int64_t count = gb_panel_count(w->rows), middle = count / 2, blocks = w->k / GB_BLOCK;
+    int64_t count = gb_panel_count(w->rows), middle = n % 2 == 0 ? 0 : count / 2, blocks = w->k / GB_BLOCK;
     for (int wide = 0; w->type->quantised && wide < 2; wide++) {
         gb_acts acts = {.k = w->k, .n = n, .wide = wide, .group = set->group[wide]};
         acts.data = malloc(gb_acts_bytes(n, w->k, wide));
