@@ -38,6 +38,8 @@ MI mi mi_dp(mi acc, mi w, mi x)
     return acc;
 }
 
+#include "quantise_avx512.h"
+
 #include "matmul_tile.h"
 
 #if defined(__clang__)

@@ -406,6 +406,26 @@ static int quantise_row(const float *x, gb_acts *a, int64_t row)
     return 1;
 }
 
+/* Whole groups of the largest size, which stand first, are quantised at once by sets that can. */
+static int quantise_rows(const float *x, gb_acts *a, int64_t row, int64_t n)
+{
+    for (int64_t t = row, rows; t < row + n; t += rows, x += rows * a->k) {
+        rows = 1;
+#if defined(MI_QUANTISES_GROUPS)
+        if (t % a->group == 0 && t + a->group <= row + n) {
+            uint8_t *out = a->data + gb_acts_bytes(t, a->k, a->wide);
+            rows = a->group;
+            if (!quantise_group(x, a->k / GB_BLOCK, (int32_t *)(void *)out, a->wide))
+                return 0;
+            continue;
+        }
+#endif
+        if (!quantise_row(x, a, t))
+            return 0;
+    }
+    return 1;
+}
+
 /* ---- f32 activations ------------------------------------------------------------------------------ */
 
 /* acc[t] = fma(w, x[t], acc[t]) for one element of nt rows. */
@@ -523,7 +543,7 @@ void TABLE(gb_kernels *set)
 {
     set->panels_int = panels_int;
     set->panels_f32 = panels_f32;
-    set->quantise_row = quantise_row;
+    set->quantise_rows = quantise_rows;
     set->group[0] = INT_GROUP;
     set->group[1] = WIDE_GROUP;
 }
