@@ -145,9 +145,8 @@ static void make_activations(bench *b, int64_t tokens, int wide)
     b->acts.n = tokens;
     b->acts.wide = wide;
     b->acts.group = b->kernels->group[wide];
-    for (int64_t t = 0; t < tokens; t++)
-        if (!b->kernels->quantise_row(b->x + t * SIDE, &b->acts, t))
-            fail("an activation is not finite");
+    if (!b->kernels->quantise_rows(b->x, &b->acts, 0, tokens))
+        fail("an activation is not finite");
 }
 
 typedef struct multiply_job {

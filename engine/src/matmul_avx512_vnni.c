@@ -18,8 +18,7 @@
 #define SIGNED_CODES 0
 #define INT_GROUP 6
 #define WIDE_GROUP 4
-#define INT_PAIR 6
-#define WIDE_PAIR 4
+#define UNPACKS 1
 #define TABLE gb_matmul_avx512_vnni
 
 /* Tokens innermost, so that consecutive instructions do not wait for each other. The activations
@@ -38,6 +37,8 @@ MI mi mi_dp(mi acc, mi w, mi x)
     __asm__("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(w), "v"(x));
     return acc;
 }
+
+#include "quantise_avx512.h"
 
 #include "matmul_tile.h"
 

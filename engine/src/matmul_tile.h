@@ -5,8 +5,8 @@
  *   mi_dot(acc[], w[4], q, nt, bits): acc[t] += for four vectors of codes w[v] the dot products of
  *   each lane's four codes with the four int8 at q + v * nt + t; exact
  *   INT_GROUP, WIDE_GROUP: largest tiles, in rows of activations: 12, 8, 4 or 2
- *   INT_PAIR, WIDE_PAIR: sizes of tiles that take two panels at once, for sets with registers for them: they
- *   broadcast activations with mi_broadcast() and multiply with mi_dp(), one vector of codes at a time
+ *   UNPACKS, for sets with registers for it: whole groups of many rows are multiplied by two panels at once as
+ *   matmul_unpack.h says
  *   TABLE: the function that fills a gb_kernels
  * Everything that depends on a type is a constant after inlining. */
 #include "mathfn.h"
@@ -21,12 +21,8 @@ enum {
     SEGMENT_BLOCKS = GB_SEGMENT / GB_BLOCK,
     FEW = 4,                       /* rows that are multiplied faster than memory gives weights */
     AHEAD = 8192,                  /* bytes to prefetch ahead */
-#if defined(INT_PAIR)
-    PAIRED = 1,
-#else
-    PAIRED = 0,
-#endif
-    CACHED_ACTS = 512 << 10,       /* bytes of activations that stay in a core's cache */
+    MANY = 12,                     /* rows that make up for unpacking */
+    CACHED_ACTS = 256 << 10,       /* bytes of activations that stay in a core's cache beside what comes of them */
 };
 
 /* ---- Codes and factors ------------------------------------------------------------------------ */
@@ -194,81 +190,8 @@ INLINE void tile(const uint8_t *panel, const uint8_t *acts, int64_t blocks, floa
     }
 }
 
-/* ---- Two panels at once ----------------------------------------------------------------------- */
-
-#if defined(INT_PAIR)
-/* add_half() for two panels: what is broadcast serves both. */
-INLINE void add_half_pair(mf acc[2][8], const uint8_t *const planes[2], act_block a, const mf D[2], const mf M[2],
-                          int h, int nt, int wide, gb_panel_type f)
-{
-    mi sum[2][8], low[2][8];
-    GB_UNROLL for (int t = 0; t < nt; t++) {
-        mi start = f.offset ? mi_start(a.minus[h + 1] + t, f.offset) : mi_zero();
-        sum[0][t] = sum[1][t] = wide ? mi_zero() : start;
-        low[0][t] = low[1][t] = start;
-    }
-    GB_UNROLL for (int v = 0; v < 8; v++) {
-        if (h == v / 4 || h < 0) {
-            mi w0 = codes(planes[0], v, f), w1 = codes(planes[1], v, f);
-            GB_UNROLL for (int t = 0; t < nt; t++) {
-                mi x = mi_broadcast(a.hi + v * nt + t);
-                sum[0][t] = mi_dp(sum[0][t], w0, x);
-                sum[1][t] = mi_dp(sum[1][t], w1, x);
-            }
-            GB_UNROLL for (int t = 0; wide && t < nt; t++) {
-                mi x = mi_broadcast(a.lo + v * nt + t);
-                low[0][t] = mi_dp(low[0][t], w0, x);
-                low[1][t] = mi_dp(low[1][t], w1, x);
-            }
-        }
-    }
-    GB_UNROLL for (int p = 0; p < 2; p++)
-        finish_half(acc[p], sum[p], low[p], a, D[p], M[p], h, nt, wide, f);
-}
-
-/* nt rows against two panels that follow each other; out is [2][nt][16]. */
-INLINE void tile_pair(const uint8_t *panel, uint64_t panel_bytes, const uint8_t *acts, int64_t blocks, float *out,
-                      int nt, int wide, gb_panel_type f)
-{
-    const int step = (int)gb_acts_block_bytes(wide) * nt;
-    for (int64_t first = 0; first < blocks; first += SEGMENT_BLOCKS) {
-        int count = (int)(blocks - first < SEGMENT_BLOCKS ? blocks - first : SEGMENT_BLOCKS);
-        segment s[2] = {segment_at(panel, count, 0, f), segment_at(panel + panel_bytes, count, 0, f)};
-        mf acc[2][8];
-        GB_UNROLL for (int t = 0; t < nt; t++)
-            acc[0][t] = acc[1][t] = mf_zero();
-        ROLLED for (int i = 0; i < count; i++, acts += step) {
-            act_block a = act_at(acts, nt, wide);
-            const uint8_t *planes[2] = {s[0].planes + gb_panel_plane_bytes(f) * i,
-                                        s[1].planes + gb_panel_plane_bytes(f) * i};
-            GB_UNROLL for (int h = 0; h < f.halves; h++) {
-                mf D[2], M[2];
-                GB_UNROLL for (int p = 0; p < 2; p++)
-                    factors(&D[p], &M[p], s[p], i, h, f);
-                add_half_pair(acc, planes, a, D, M, f.halves == 1 ? -1 : h, nt, wide, f);
-            }
-        }
-        GB_UNROLL for (int p = 0; p < 2; p++)
-            finish_segment(acc[p], out + GB_PANEL_ROWS * nt * p, 0, nt, first == 0);
-        panel += gb_panel_segment(f, count);
-    }
-}
-
-typedef void (*pair_fn)(const uint8_t *panel, uint64_t panel_bytes, const uint8_t *acts, int64_t blocks, float *out);
-
-#define PAIR(name, nt, wide, ...) \
-    static void name##_pair_##wide(const uint8_t *panel, uint64_t panel_bytes, const uint8_t *acts, int64_t blocks, \
-                                   float *out) \
-    { \
-        tile_pair(panel, panel_bytes, acts, blocks, out, nt, wide, (gb_panel_type){__VA_ARGS__}); \
-    }
-#define DEFINE_PAIRS(name, ...) PAIR(name, INT_PAIR, 0, __VA_ARGS__) PAIR(name, WIDE_PAIR, 1, __VA_ARGS__)
-#define PAIR_ROW(name, ...) {name##_pair_0, name##_pair_1},
-
-GB_PANEL_TYPES(DEFINE_PAIRS)
-
-static const pair_fn pair_rows[][2] = {GB_PANEL_TYPES(PAIR_ROW)}; /* as tile_rows, by wide */
-static const int32_t pair_sizes[2] = {INT_PAIR, WIDE_PAIR};
+#if defined(UNPACKS)
+#include "matmul_unpack.h"
 #endif
 
 /* ---- All rows ------------------------------------------------------------------------------------ */
@@ -328,40 +251,65 @@ static void deliver(const float *sums, int64_t n, const gb_panels *w, int64_t p,
     }
 }
 
+/* Panels p0 … p1-1 and rows t0 … t1-1, which end with a group, by tiles of one panel. */
+static void multiply_tiles(const gb_panels *w, int64_t p0, int64_t p1, const gb_acts *x, int64_t t0, int64_t t1,
+                           float *y, int64_t ldy, const tile_fn *fn)
+{
+    int64_t blocks = w->k / GB_BLOCK, token_bytes = blocks * gb_acts_block_bytes(x->wide);
+    for (int64_t p = p0; p < p1; p++)
+        for (int64_t t = t0, nt; t < t1; t += nt) {
+            float sums[12 * GB_PANEL_ROWS] __attribute__((aligned(64)));
+            nt = gb_acts_group(x->n - t, x->group);
+            fn[nt](w->data + (uint64_t)p * w->panel_bytes, x->data + t * token_bytes, blocks, sums);
+            deliver(sums, nt, w, p, y + t * ldy, ldy);
+        }
+}
+
+#if defined(UNPACKS)
+/* Blocks of a row that are unpacked at once: all, or two segments. */
+static int64_t unpacked_step(int64_t blocks)
+{
+    return blocks <= UNPACKED_BLOCKS ? blocks : 2 * SEGMENT_BLOCKS;
+}
+
+/* Whole groups of rows t0 … t1-1 times pairs of whole panels; the first panel that is left. A part of all the
+ * panels' columns is taken at a time, so that what it meets of the activations stays in cache. */
+static int64_t multiply_pairs(const gb_panels *w, int64_t p0, int64_t p1, const gb_acts *x, int64_t t0, int64_t t1,
+                              float *y, int64_t ldy, const tile_row *row)
+{
+    int64_t blocks = w->k / GB_BLOCK, n = (t1 - t0) / x->group * x->group, whole = w->rows / GB_PANEL_ROWS;
+    int64_t last = p0 + ((p1 < whole ? p1 : whole) - p0) / 2 * 2, step = unpacked_step(blocks);
+    const uint8_t *acts = x->data + t0 * blocks * gb_acts_block_bytes(x->wide);
+    if (n < MANY || last <= p0)
+        return p0;
+    for (int64_t first = 0; first < blocks; first += step) {
+        int count = (int)(blocks - first < step ? blocks - first : step);
+        for (int64_t p = p0; p < last; p += 2)
+            pair_rows[row - tile_rows][x->wide != 0](w, p, acts, first, count, n, y + t0 * ldy, ldy);
+    }
+    multiply_tiles(w, p0, last, x, t0 + n, t1, y, ldy, row->fn[x->wide != 0]);
+    return last;
+}
+#endif
+
 /* Rows are taken in runs whose activations stay in cache, while the panels stream past. */
 static void panels_int(const gb_panels *w, int64_t p0, int64_t p1, const gb_acts *x, float *y, int64_t ldy)
 {
     const tile_row *row = tile_rows;
     while (row->type != w->type->type)
         row++;
-    const tile_fn *fn = row->fn[x->wide != 0];
-    int64_t blocks = w->k / GB_BLOCK, token_bytes = blocks * gb_acts_block_bytes(x->wide);
-    int64_t run = CACHED_ACTS / token_bytes / x->group * x->group;
+    int64_t blocks = w->k / GB_BLOCK;
+#if defined(UNPACKS)
+    blocks = unpacked_step(blocks);
+#endif
+    int64_t run = CACHED_ACTS / (blocks * gb_acts_block_bytes(x->wide)) / x->group * x->group;
     run = run > x->group ? run : x->group;
     for (int64_t t0 = 0; t0 < x->n; t0 += run) {
-        int64_t t1 = t0 + run < x->n ? t0 + run : x->n;
-        for (int64_t p = p0, panels; p < p1; p += panels) {
-            panels = p + 1 < p1 && PAIRED ? 2 : 1;
-            for (int64_t t = t0, nt; t < t1; t += nt) {
-                nt = gb_acts_group(x->n - t, x->group);
-                const uint8_t *acts = x->data + t * token_bytes;
-#if defined(INT_PAIR)
-                if (panels == 2 && nt == pair_sizes[x->wide != 0]) {
-                    float sums[2 * 8 * GB_PANEL_ROWS] __attribute__((aligned(64)));
-                    pair_rows[row - tile_rows][x->wide != 0](w->data + (uint64_t)p * w->panel_bytes, w->panel_bytes,
-                                                             acts, blocks, sums);
-                    deliver(sums, nt, w, p, y + t * ldy, ldy);
-                    deliver(sums + GB_PANEL_ROWS * nt, nt, w, p + 1, y + t * ldy, ldy);
-                    continue;
-                }
+        int64_t t1 = t0 + run < x->n ? t0 + run : x->n, p = p0;
+#if defined(UNPACKS)
+        p = multiply_pairs(w, p0, p1, x, t0, t1, y, ldy, row);
 #endif
-                for (int64_t i = p; i < p + panels; i++) {
-                    float sums[12 * GB_PANEL_ROWS] __attribute__((aligned(64)));
-                    fn[nt](w->data + (uint64_t)i * w->panel_bytes, acts, blocks, sums);
-                    deliver(sums, nt, w, i, y + t * ldy, ldy);
-                }
-            }
-        }
+        multiply_tiles(w, p, p1, x, t0, t1, y, ldy, row->fn[x->wide != 0]);
     }
 }
 
@@ -454,6 +402,26 @@ static int quantise_row(const float *x, gb_acts *a, int64_t row)
         if (most >= GB_NONFINITE_BITS)
             return 0;
         quantise_block(x, gb_from_bits(most), a->wide, out, nt);
+    }
+    return 1;
+}
+
+/* Whole groups of the largest size, which stand first, are quantised at once by sets that can. */
+static int quantise_rows(const float *x, gb_acts *a, int64_t row, int64_t n)
+{
+    for (int64_t t = row, rows; t < row + n; t += rows, x += rows * a->k) {
+        rows = 1;
+#if defined(MI_QUANTISES_GROUPS)
+        if (t % a->group == 0 && t + a->group <= row + n) {
+            uint8_t *out = a->data + gb_acts_bytes(t, a->k, a->wide);
+            rows = a->group;
+            if (!quantise_group(x, a->k / GB_BLOCK, (int32_t *)(void *)out, a->wide))
+                return 0;
+            continue;
+        }
+#endif
+        if (!quantise_row(x, a, t))
+            return 0;
     }
     return 1;
 }
@@ -575,7 +543,7 @@ void TABLE(gb_kernels *set)
 {
     set->panels_int = panels_int;
     set->panels_f32 = panels_f32;
-    set->quantise_row = quantise_row;
+    set->quantise_rows = quantise_rows;
     set->group[0] = INT_GROUP;
     set->group[1] = WIDE_GROUP;
 }

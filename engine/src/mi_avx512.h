@@ -7,6 +7,7 @@ typedef __m512 mf;
 #include "mathfn.h"
 
 MI mi mi_load(const uint8_t *p) { return _mm512_loadu_si512(p); }
+MI void mi_store(uint8_t *p, mi a) { _mm512_storeu_si512(p, a); }
 MI mi mi_zero(void) { return _mm512_setzero_si512(); }
 MI mi mi_set8(int x) { return _mm512_set1_epi8((char)x); }
 MI mi mi_and(mi a, mi b) { return _mm512_and_si512(a, b); }

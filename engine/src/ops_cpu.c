@@ -388,12 +388,12 @@ static void quantise_rows(void *arg, int64_t begin, int64_t end, int worker)
     (void)worker;
     row_job *j = arg;
     const gb_kernels *kernels = j->d->kernels;
-    int64_t k = j->x->width, last = end * j->n < j->x->quantised ? end * j->n : j->x->quantised;
-    for (int64_t t = begin * j->n; t < last; t++) {
-        const float *x = j->x->f32 + (j->x->first + t) * k;
-        cpu_check(j->d, j->x->act != NULL ? kernels->quantise(x, k, j->d->limit, j->x->act + t * (k / GB_BLOCK))
-                                      : kernels->quantise_row(x, &j->x->acts, t));
-    }
+    int64_t k = j->x->width, first = begin * j->n;
+    int64_t last = end * j->n < j->x->quantised ? end * j->n : j->x->quantised;
+    const float *x = j->x->f32 + (j->x->first + first) * k;
+    gb_act32 *act = j->x->act;
+    cpu_check(j->d, act != NULL ? kernels->quantise(x, (last - first) * k, j->d->limit, act + first * (k / GB_BLOCK))
+                                : kernels->quantise_rows(x, &j->x->acts, first, last - first));
 }
 
 /* Quantise n rows from first on, unless they are already. */

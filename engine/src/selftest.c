@@ -119,8 +119,10 @@ static void multiply_panels(const gb_kernels *k, const gb_panels *w, const float
 {
     uint8_t data[ACTS_BYTES] __attribute__((aligned(64)));
     gb_acts acts = {.data = data, .k = w->k, .n = n, .wide = wide, .group = k->group[wide]};
+    float rows[MANY * MAX_K];
     for (int64_t t = 0; t < n; t++)
-        k->quantise_row(x + t % TOKENS * w->k, &acts, t);
+        memcpy(rows + t * w->k, x + t % TOKENS * w->k, (size_t)w->k * sizeof *rows);
+    k->quantise_rows(rows, &acts, 0, n);
     k->panels_int(w, 0, gb_panel_count(w->rows), &acts, y, w->rows);
 }
 
