@@ -13,6 +13,7 @@
 
 #define MAX_BYTES (512ull << 20)
 #define MAX_STEPS (100ull * 1000 * 1000)
+#define SCHEMA_STEPS (50ull * 1000 * 1000) /* of a schema: they cost more, about 10 ns each */
 #define MAX_SOURCE (64ull << 20)
 #define POSITION_BYTES (256ull << 20) /* what a matcher's positions may take */
 
@@ -127,7 +128,8 @@ engine_status engine_constraint_compile(engine_constraint **out, int32_t kind, c
     }
     if (options == NULL)
         options = &defaults;
-    pool_init(&made->memory, options->max_bytes ? options->max_bytes : MAX_BYTES, MAX_STEPS);
+    pool_init(&made->memory, options->max_bytes ? options->max_bytes : MAX_BYTES,
+              kind == ENGINE_CONSTRAINT_JSON_SCHEMA ? SCHEMA_STEPS : MAX_STEPS);
     made->notes = "[]";
     made->position_bytes = POSITION_BYTES;
     compilation c = {made, &made->memory, source ? source : "", len, options};

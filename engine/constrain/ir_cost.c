@@ -464,7 +464,7 @@ static price array_price(costing *c, const ir_array *a) {
     if (length > a->max_items)
         return no_price;
     if (length > MAX_ITEMS) {
-        (void)pool_fail(c->p, ENGINE_EUNSUPPORTED, "more than %d items at least", MAX_ITEMS);
+        (void)pool_fail(c->p, ENGINE_EUNSUPPORTED, "minItems: more than %d items at least", MAX_ITEMS);
         return no_price;
     }
     if (a->unique && length > 1 && !a->n_prefix && !a->n_contains) {

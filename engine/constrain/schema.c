@@ -393,7 +393,7 @@ const meaning *schema_meaning(schema *s, const json_value *v) {
         return c->as_schema;
     if (c->busy) {
         if (!s->probing)
-            schema_refuse(s, ENGINE_EUNSUPPORTED, v, NULL, "the schema refers to itself without a value in between");
+            schema_refuse(s, ENGINE_EUNSUPPORTED, v, "$ref", "the schema refers to itself without a value in between");
         return NULL;
     }
     if (s->depth >= SCHEMA_MAX_DEPTH) {
@@ -445,7 +445,7 @@ const meaning *goal_meaning(schema *s, uint32_t g) {
         return s->goals[g].means;
     if (s->goals[g].busy) {
         if (!s->probing)
-            schema_refuse(s, ENGINE_EUNSUPPORTED, s->root, NULL, "the schema refers to itself without a value in between");
+            schema_refuse(s, ENGINE_EUNSUPPORTED, s->root, "$ref", "the schema refers to itself without a value in between");
         return NULL;
     }
     s->goals[g].busy = 1;

@@ -57,7 +57,8 @@ static uint32_t node_of(emitter *e, uint32_t g) {
 
 static int full(emitter *e, uint32_t n) {
     if (n >= SCHEMA_MAX_SHAPES)
-        (void)pool_fail(e->s->p, ENGINE_EUNSUPPORTED, "more than %d alternatives at one place", SCHEMA_MAX_SHAPES);
+        (void)pool_fail(e->s->p, ENGINE_EUNSUPPORTED, "enum, anyOf or oneOf: more than %d alternatives at one place",
+                        SCHEMA_MAX_SHAPES);
     return n >= SCHEMA_MAX_SHAPES || !pool_step(e->s->p, 1);
 }
 
