@@ -84,6 +84,9 @@ INLINE void tile_unpacked(const uint8_t *pair, const uint8_t *acts, int count, f
         mf acc[2][8];
         GB_UNROLL for (int t = 0; t < nt; t++)
             acc[0][t] = acc[1][t] = mf_zero();
+        GB_UNROLL for (int t = 0; t < nt; t++)
+            GB_UNROLL for (int p = 0; p < 2; p++)
+                __builtin_prefetch(y + ldy * t + GB_PANEL_ROWS * p, 1, 3);
         ROLLED for (int i = start; i < end; i++, acts += step, pair += PAIR_BYTES)
             GB_UNROLL for (int h = 0; h < f.halves; h++)
                 add_pair_half(acc, pair, act_at(acts, nt, wide), h, nt, wide, f);
