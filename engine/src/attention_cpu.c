@@ -4,7 +4,8 @@
  * laid out as kernels.h says for each KV type; q8 codes are followed by their scales. Attention is two
  * passes: every chunk that a row sees gives a partial result, then each head's are merged in
  * ascending order. Work is split over (chunk, KV head, run of rows), so that one row with a long
- * past keeps all workers busy, and a prompt's rows share what was read. */
+ * past keeps all workers busy, and a prompt's rows share what was read; a prompt of many runs is split over
+ * runs alone. */
 #define _DEFAULT_SOURCE
 #include "device_cpu.h"
 
@@ -15,6 +16,7 @@
 enum {
     SCRATCH_FLOATS = 1 << 22, /* of partial results, unless one row needs more */
     MAX_QUERIES = 96,         /* handed to a kernel at once */
+    MANY_RUNS = 4,            /* so many for each worker are worth being split alone */
     MAX_HEAD = 1024,          /* elements of a head, arch.c */
     STORE_ROWS = 32,          /* rows of a unit of storing: their f16 lanes fill a cache line */
     VECTOR = 16,              /* floats; partial results are aligned to it */
@@ -207,6 +209,7 @@ typedef struct attention_job {
     gb_mask mask;
     const float *q;         /* [n][heads][key_dim] */
     float *y;               /* [n][heads][value_dim] */
+    float *partials;        /* of rows from row0 on */
     int64_t row0, row1;     /* rows of this pass */
     int64_t chunk0, chunks; /* chunks that any of them sees */
     int64_t run, runs;      /* rows of a run, and how many runs */
@@ -222,7 +225,7 @@ static float *partial_at(const attention_job *j, int64_t row, int64_t head, int6
 {
     int64_t heads = j->d->model->config.heads;
     int64_t index = ((row - j->row0) * heads + head) * j->chunks + chunk - j->chunk0;
-    return j->d->attention.partials + index * partial_stride(j->d) + VECTOR - 2;
+    return j->partials + index * partial_stride(j->d) + VECTOR - 2;
 }
 
 /* The first position that a row sees. */
@@ -321,20 +324,43 @@ static void attend_chunks(void *arg, int64_t begin, int64_t end, int worker)
     }
 }
 
-/* Item (row, query head): its chunks in ascending order. */
+/* Query head h of row t: its chunks in ascending order. */
+static void merge_head(const attention_job *j, int64_t t, int64_t h)
+{
+    const gb_device *d = j->d;
+    const arch_config *c = &d->model->config;
+    const gb_row *row = &d->rows[t];
+    int64_t first = first_seen(j, row) / GB_CHUNK, last = row->pos / GB_CHUNK;
+    const float *part = partial_at(j, t, h, first);
+    d->kernels->merge(part, part + 1, part + 2, partial_stride(d), last - first + 1, c->value_dim,
+                      j->y + (t * c->heads + h) * c->value_dim);
+}
+
+/* Item (row, query head). */
 static void merge_heads(void *arg, int64_t begin, int64_t end, int worker)
 {
     (void)worker;
-    attention_job *j = arg;
-    gb_device *d = j->d;
-    const arch_config *c = &d->model->config;
+    const attention_job *j = arg;
+    int64_t heads = j->d->model->config.heads;
+    for (int64_t i = begin; i < end; i++)
+        merge_head(j, j->row0 + i / heads, i % heads);
+}
+
+/* Item: a run of rows with all their heads and chunks, merged while what the worker has of partial results
+ * is in its cache. */
+static void attend_runs(void *arg, int64_t begin, int64_t end, int worker)
+{
+    const attention_job *all = arg;
+    const arch_config *c = &all->d->model->config;
+    attention_job j = *all;
+    j.partials += worker * (all->run * c->heads * all->chunks * partial_stride(all->d));
     for (int64_t i = begin; i < end; i++) {
-        int64_t t = j->row0 + i / c->heads, h = i % c->heads;
-        const gb_row *row = &d->rows[t];
-        int64_t first = first_seen(j, row) / GB_CHUNK, last = row->pos / GB_CHUNK;
-        const float *part = partial_at(j, t, h, first);
-        d->kernels->merge(part, part + 1, part + 2, partial_stride(d), last - first + 1, c->value_dim,
-                          j->y + (t * c->heads + h) * c->value_dim);
+        j.row0 = all->row0 + i * all->run;
+        int64_t last = j.row0 + all->run < all->row1 ? j.row0 + all->run : all->row1;
+        for (int64_t k = 0; k < all->chunks * c->kv_heads; k++)
+            attend_chunk(&j, all->chunk0 + k / c->kv_heads, k % c->kv_heads, j.row0, last);
+        for (int64_t k = 0; k < (last - j.row0) * c->heads; k++)
+            merge_head(&j, j.row0 + k / c->heads, k % c->heads);
     }
 }
 
@@ -365,12 +391,17 @@ void attention_run(gb_device *d, gb_buffer *y, gb_buffer *q, int32_t layer, gb_m
 {
     const arch_config *c = &d->model->config;
     attention_job j = {.d = d, .layer = layer, .mask = mask, .q = q->f32, .y = y->f32};
+    j.partials = d->attention.partials;
     cpu_rewrite(y, q->rows);
     if (d->options.kv == ENGINE_KV_Q8)
         cpu_split(d, quantise_queries, &j, (int64_t)d->n * c->heads, 4 * c->key_dim);
     for (j.row0 = 0; j.row0 < d->n; j.row0 = j.row1) {
         next_pass(&j);
         int64_t rows = j.row1 - j.row0, run = rows < j.run ? rows : j.run;
+        if (j.runs >= MANY_RUNS * threads_count(d->pool)) {
+            cpu_split(d, attend_runs, &j, j.runs, run * c->heads * j.chunks * (c->key_dim + c->value_dim));
+            continue;
+        }
         cpu_split(d, attend_chunks, &j, j.chunks * c->kv_heads * j.runs,
                   run * (c->heads / c->kv_heads) * GB_CHUNK * (c->key_dim + c->value_dim) / 8);
         cpu_split(d, merge_heads, &j, rows * c->heads, j.chunks * c->value_dim);

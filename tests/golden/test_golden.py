@@ -63,6 +63,18 @@ def test_tiny_in_every_way(name: str, variant: str, tiny_model: Callable[[str], 
             assert digest(rows, activations, "f16") == expected[f"{activations}/f16"]
 
 
+@pytest.mark.parametrize("name", tiny.NAMES)
+def test_a_long_prompt_is_that_of_short_batches(name: str, tiny_model: Callable[[str], Path]) -> None:
+    """Rows enough that attention takes each worker's rows through all chunks by themselves."""
+    with opened(tiny_model(name)) as core:
+        ids = prompt(core.vocab, 500)
+        for kv in dict.fromkeys(kv for _, kv in modes(tiny.MODELS[name].head_dim)):
+            expected = digest(core.logits(ids, kv=kv, batch=50), "wide", kv)
+            for threads in (1, 2):
+                rows = core.logits(ids, kv=kv, batch=512, threads=threads)
+                assert digest(rows, "wide", kv) == expected, f"{kv}, {threads} threads"
+
+
 @pytest.mark.models
 @pytest.mark.parametrize("name", REAL)
 def test_real(name: str, real_model: Callable[[str], Path]) -> None:
