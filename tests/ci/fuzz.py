@@ -62,7 +62,7 @@ def fuzz(binary: Path, models: Path, scratch: Path, findings: Path, seconds: str
     corpus.mkdir()
     seeds = native.ROOT / "tests" / "fuzz" / "seeds" / binary.name
     command = [
-        str(binary), f"-max_total_time={seconds}", "-timeout=10", "-rss_limit_mb=2048",
+        str(binary), f"-max_total_time={seconds}", "-timeout=60", "-rss_limit_mb=2048",
         "-print_final_stats=1", "-max_len=65536", f"-artifact_prefix={findings}/", str(corpus),
         str(seeds if seeds.is_dir() else models),
     ]  # fmt: skip
