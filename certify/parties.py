@@ -13,6 +13,7 @@ from certify.reasons import Reason
 from certify.references import ReferenceUnavailable
 from certify.servers import ServerError, ServerProcess
 from certify.targets import Context, stop
+from certify.types import Variant
 
 LOOPBACK = r"^http://(127\.0\.0\.1|localhost|\[::1\]):[0-9]{1,5}(/v1)?/?$"
 PARAMETERS: dict[str, Any] = {
@@ -104,6 +105,13 @@ def peer(ctx: Context, name: str) -> Iterator[Party | None]:
             return
         raise
     yield Party(name, False, _asker(ctx, reference.url, REFERENCE, None, reference.check))
+
+
+def recorded(name: str, party: Party | None) -> Variant:
+    """The variant of a peer: its answers are in the figures; one that was absent or went away is no pass."""
+    if party is None or party.gone:
+        return Variant(f"peer={name}", "skip", Reason.REFERENCE_MISSING)
+    return Variant(f"peer={name}", "pass")
 
 
 def _asker(

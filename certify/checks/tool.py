@@ -11,7 +11,7 @@ from certify.agent_cases import FAMILIES, AgentCase, cases
 from certify.documents import parse, violation
 from certify.endpoints import Answer, EventReader, Turn, streamed
 from certify.parties import PARAMETERS as PARTIES
-from certify.parties import Party, peer, subject
+from certify.parties import Party, peer, recorded, subject
 from certify.reasons import Reason
 from certify.targets import Context, EvidenceWriter
 from certify.types import Number, Outcome, OutcomeName, Variant
@@ -96,10 +96,10 @@ def run(ctx: Context) -> Outcome:
         for name in given["compare"]:
             with peer(ctx, name) as other:
                 if other is None:
-                    peers.append(Variant(f"peer={name}", "skip", Reason.REFERENCE_MISSING))
+                    peers.append(recorded(name, None))
                     continue
                 measurements |= ask_all(other, wanted, evidence).figures(f"{other.key}_")
-                peers.append(Variant(f"peer={name}", "pass"))
+                peers.append(recorded(name, other))
     limits: dict[str, Number] = {name: given[name] for name in ("call_ratio_min", "attempted_pass_ratio_min")}
     return _outcome(tally, measurements, limits, peers, gone)
 

@@ -11,7 +11,7 @@ from certify.documents import Breach
 from certify.endings import Cut, Whole, breaches, ending_of, text_of, whole_of
 from certify.endpoints import Answer, Turn
 from certify.parties import PARAMETERS as PARTIES
-from certify.parties import Party, peer, subject
+from certify.parties import Party, peer, recorded, subject
 from certify.reasons import Reason
 from certify.targets import Context, EvidenceWriter
 from certify.truncation_cases import BY_ID, CASES, Case
@@ -91,11 +91,11 @@ def run(ctx: Context) -> Outcome:
         for name in ctx.parameters["compare"]:
             with peer(ctx, name) as other:
                 if other is None:
-                    peers.append(Variant(f"peer={name}", "skip", Reason.REFERENCE_MISSING))
+                    peers.append(recorded(name, None))
                     continue
                 seen = [walk(ctx, other, case, evidence) for case in cases]
                 measurements |= figures(seen, f"{other.key}_")
-                peers.append(Variant(f"peer={name}", "pass"))
+                peers.append(recorded(name, other))
     return _outcome(found, measurements, peers, gone)
 
 

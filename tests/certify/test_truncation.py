@@ -161,6 +161,16 @@ def test_a_peer_is_recorded_and_never_judged(check: str, tmp_path: Path) -> None
     assert parties == {"ours", url}
 
 
+@pytest.mark.parametrize("check", ["truncation", "tool"])
+def test_a_peer_that_goes_away_is_no_pass(check: str, tmp_path: Path) -> None:
+    few: dict[str, Any] = {"schemas": ["weather"]} if check == "truncation" else {"cases": 8}
+    with servers.running(servers.Trickles) as url:
+        outcome, _ = run_check(tmp_path, check, compare=[url], request_timeout_s=0.3, **few)
+    last = outcome.variants[-1]
+    assert outcome.outcome == "pass", outcome
+    assert (last.name, last.outcome, last.reason) == (f"peer={url}", "skip", Reason.REFERENCE_MISSING)
+
+
 def test_a_reference_serves_as_a_peer_and_is_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
