@@ -126,12 +126,6 @@ void attention_page_load(gb_device *d, gb_page *p, const void *in)
 
 /* ---- Storing ----------------------------------------------------------------------------------- */
 
-typedef struct store_job {
-    gb_device *d;
-    int64_t layer;
-    const float *k, *v; /* [n][kv_heads][key_dim], [n][kv_heads][value_dim] */
-} store_job;
-
 static int store_f16(const gb_device *d, const float *k, const float *v, const plane *at, int64_t p)
 {
     const arch_config *c = &d->model->config;
@@ -169,36 +163,56 @@ static int store_q8(const gb_device *d, const float *k, const float *v, const pl
     return 1;
 }
 
+/* Keys and values of one KV head of row t to their page; whether they are finite. */
+static int store_head(const store_job *j, int64_t t, int64_t head)
+{
+    const gb_device *d = j->d;
+    const arch_config *c = &d->model->config;
+    const gb_row *row = &d->rows[t];
+    plane at = plane_at(d, row->pages[row->pos / GB_CHUNK], j->layer, head);
+    const float *k = j->k + (t * c->kv_heads + head) * c->key_dim;
+    const float *v = j->v + (t * c->kv_heads + head) * c->value_dim;
+    int64_t p = row->pos % GB_CHUNK;
+    return d->options.kv == ENGINE_KV_F32  ? store_f32(d, k, v, &at, p)
+           : d->options.kv == ENGINE_KV_Q8 ? store_q8(d, k, v, &at, p)
+                                           : store_f16(d, k, v, &at, p);
+}
+
 /* Item (KV head, run of rows). */
 static void store_heads(void *arg, int64_t begin, int64_t end, int worker)
 {
     (void)worker;
-    store_job *j = arg;
-    gb_device *d = j->d;
-    const arch_config *c = &d->model->config;
+    const store_job *j = arg;
+    int64_t heads = j->d->model->config.kv_heads;
     int finite = 1;
     for (int64_t i = begin; i < end; i++) {
-        int64_t head = i % c->kv_heads, first = i / c->kv_heads * STORE_ROWS;
-        for (int64_t t = first; t < d->n && t < first + STORE_ROWS; t++) {
-            const gb_row *row = &d->rows[t];
-            plane at = plane_at(d, row->pages[row->pos / GB_CHUNK], j->layer, head);
-            const float *k = j->k + (t * c->kv_heads + head) * c->key_dim;
-            const float *v = j->v + (t * c->kv_heads + head) * c->value_dim;
-            int64_t p = row->pos % GB_CHUNK;
-            finite &= d->options.kv == ENGINE_KV_F32  ? store_f32(d, k, v, &at, p)
-                      : d->options.kv == ENGINE_KV_Q8 ? store_q8(d, k, v, &at, p)
-                                                      : store_f16(d, k, v, &at, p);
-        }
+        int64_t first = i / heads * STORE_ROWS;
+        for (int64_t t = first; t < j->d->n && t < first + STORE_ROWS; t++)
+            finite &= store_head(j, t, i % heads);
     }
-    cpu_check(d, finite);
+    cpu_check(j->d, finite);
 }
 
+/* Whether rows are few and each of a sequence of its own: none sees what is stored for another. */
+static int rows_are_apart(const gb_device *d)
+{
+    for (int64_t t = 0; t < d->n; t++)
+        for (int64_t u = 0; u < t; u++)
+            if (d->n > FEW_ROWS || d->rows[t].pages == d->rows[u].pages)
+                return 0;
+    return 1;
+}
+
+/* Keys and values of rows that are apart are stored when a head is attended to, by the worker that reads them. */
 void attention_store(gb_device *d, int32_t layer, gb_buffer *k, gb_buffer *v)
 {
     const arch_config *c = &d->model->config;
-    store_job j = {.d = d, .layer = layer, .k = k->f32, .v = v->f32};
+    d->attention.store = (store_job){.d = d, .layer = layer, .k = k->f32, .v = v->f32};
+    d->attention.apart = rows_are_apart(d);
+    if (d->attention.apart)
+        return;
     int64_t runs = (d->n + STORE_ROWS - 1) / STORE_ROWS, rows = d->n < STORE_ROWS ? d->n : STORE_ROWS;
-    cpu_split(d, store_heads, &j, runs * c->kv_heads, rows * (c->key_dim + c->value_dim));
+    cpu_split(d, store_heads, &d->attention.store, runs * c->kv_heads, rows * (c->key_dim + c->value_dim));
 }
 
 /* ---- Attention ----------------------------------------------------------------------------------- */
@@ -311,19 +325,6 @@ static void attend_chunk(const attention_job *j, int64_t chunk, int64_t head, in
     attend_page(j, page, head, queries, n, next);
 }
 
-/* Item (chunk, KV head, run of rows), the last index fastest. */
-static void attend_chunks(void *arg, int64_t begin, int64_t end, int worker)
-{
-    (void)worker;
-    const attention_job *j = arg;
-    const arch_config *c = &j->d->model->config;
-    for (int64_t i = begin; i < end; i++) {
-        int64_t first = j->row0 + i % j->runs * j->run, index = i / j->runs;
-        int64_t last = first + j->run < j->row1 ? first + j->run : j->row1;
-        attend_chunk(j, j->chunk0 + index / c->kv_heads, index % c->kv_heads, first, last);
-    }
-}
-
 /* Query head h of row t: its chunks in ascending order. */
 static void merge_head(const attention_job *j, int64_t t, int64_t h)
 {
@@ -334,6 +335,27 @@ static void merge_head(const attention_job *j, int64_t t, int64_t h)
     const float *part = partial_at(j, t, h, first);
     d->kernels->merge(part, part + 1, part + 2, partial_stride(d), last - first + 1, c->value_dim,
                       j->y + (t * c->heads + h) * c->value_dim);
+}
+
+/* Item (chunk, KV head, run of rows), the last index fastest; of rows that are apart (row, chunk, KV head), so that
+ * what a worker stores it reads again at the next position. */
+static void attend_chunks(void *arg, int64_t begin, int64_t end, int worker)
+{
+    (void)worker;
+    const attention_job *j = arg;
+    const arch_config *c = &j->d->model->config;
+    int64_t group = c->heads / c->kv_heads, each = j->chunks * c->kv_heads, apart = j->d->attention.apart;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t run = apart ? i / each : i % j->runs, index = apart ? i % each : i / j->runs;
+        int64_t first = j->row0 + run * j->run, last = first + j->run < j->row1 ? first + j->run : j->row1;
+        int64_t chunk = j->chunk0 + index / c->kv_heads, head = index % c->kv_heads;
+        if (apart && j->d->rows[first].pos / GB_CHUNK == chunk)
+            cpu_check(j->d, store_head(&j->d->attention.store, first, head));
+        attend_chunk(j, chunk, head, first, last);
+        for (int64_t t = first; j->chunks == 1 && t < last; t++) /* no other chunk is merged with it */
+            for (int64_t h = head * group; h < (head + 1) * group; h++)
+                merge_head(j, t, h);
+    }
 }
 
 /* Item (row, query head). */
@@ -383,7 +405,7 @@ static void next_pass(attention_job *j)
     j->chunk0 = low;
     j->chunks = high - low + 1;
     int64_t group = c->heads / c->kv_heads;
-    j->run = group < MAX_QUERIES ? MAX_QUERIES / group : 1;
+    j->run = !d->attention.apart && group < MAX_QUERIES ? MAX_QUERIES / group : 1;
     j->runs = (j->row1 - j->row0 + j->run - 1) / j->run;
 }
 
@@ -398,13 +420,14 @@ void attention_run(gb_device *d, gb_buffer *y, gb_buffer *q, int32_t layer, gb_m
     for (j.row0 = 0; j.row0 < d->n; j.row0 = j.row1) {
         next_pass(&j);
         int64_t rows = j.row1 - j.row0, run = rows < j.run ? rows : j.run;
-        if (j.runs >= MANY_RUNS * threads_count(d->pool)) {
+        if (!d->attention.apart && j.runs >= MANY_RUNS * threads_count(d->pool)) {
             cpu_split(d, attend_runs, &j, j.runs, run * c->heads * j.chunks * (c->key_dim + c->value_dim));
             continue;
         }
         cpu_split(d, attend_chunks, &j, j.chunks * c->kv_heads * j.runs,
-                  run * (c->heads / c->kv_heads) * GB_CHUNK * (c->key_dim + c->value_dim) / 8);
-        cpu_split(d, merge_heads, &j, rows * c->heads, j.chunks * c->value_dim);
+                  run * (c->heads / c->kv_heads) * GB_CHUNK * (c->key_dim + c->value_dim) / 2);
+        if (j.chunks > 1)
+            cpu_split(d, merge_heads, &j, rows * c->heads, j.chunks * c->value_dim);
     }
 }
 

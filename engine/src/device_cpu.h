@@ -8,6 +8,8 @@
 
 #include <stdatomic.h>
 
+enum { FEW_ROWS = 16 }; /* a batch up to here reads the weights as fast as memory gives them */
+
 struct gb_buffer {
     int64_t rows, width; /* rows in use */
     float *f32;          /* [rows][width] */
@@ -17,6 +19,13 @@ struct gb_buffer {
     int64_t quantised;   /* rows from it on that they hold now */
 };
 
+/* What attention_store() was asked to store. */
+typedef struct store_job {
+    gb_device *d;
+    int64_t layer;
+    const float *k, *v; /* [n][kv_heads][key_dim], [n][kv_heads][value_dim] */
+} store_job;
+
 /* Pages and the scratch of attention; released with attention_free(). */
 typedef struct attention_state {
     uint64_t key_bytes, value_bytes; /* of one layer and head in a page */
@@ -24,7 +33,15 @@ typedef struct attention_state {
     int64_t partial_floats;
     int8_t *codes;  /* KV q8: queries of a batch, [rows][heads][key_dim], and */
     float *scales;  /* [rows][heads][key_dim / 32] */
+    store_job store; /* of the layer; where rows are apart, attention_run() stores */
+    int apart;
 } attention_state;
+
+/* The last product whose quantised rows a worker fetched; a cache line of its own. */
+typedef struct fetched_rows {
+    int64_t job;
+    char apart[56];
+} fetched_rows;
 
 struct gb_device {
     const engine_model *model;
@@ -40,6 +57,9 @@ struct gb_device {
     float *cs[2];       /* [context_tokens][rope_dims / 2][2] cosine and sine, GB_ROPE_* */
     uint8_t *cs_known;  /* [context_tokens]: that position's are computed */
     int32_t *positions; /* [batch]: those to compute now */
+
+    int64_t products;      /* jobs of matrix products so far */
+    fetched_rows *fetched; /* [threads] */
 
     attention_state attention;
 };

@@ -117,6 +117,7 @@ static void make_matrices(bench *b, const dtype *type)
     uint64_t each = panel * (uint64_t)gb_panel_count(SIDE);
     gb_matrix w = {.type = type, .data = take(row_bytes * SIDE), .row_bytes = row_bytes, .k = SIDE, .rows = SIDE};
     b->count = (int64_t)((b->options->bytes + each - 1) / each);
+    b->count = b->count > 0 ? b->count : 1; /* prompt needs one */
     b->bytes = each * (uint64_t)b->count / 4096 * 4096;
     b->memory = take(each * (uint64_t)b->count + 4096);
     b->matrices = calloc((size_t)b->count, sizeof *b->matrices);

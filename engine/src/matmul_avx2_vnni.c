@@ -19,13 +19,7 @@
 #define WIDE_GROUP 4
 #define TABLE gb_matmul_avx2_vnni
 
-MI void mi_dot(mi acc[], const mi w[4], const int32_t *q, int nt, int bits)
-{
-    (void)bits;
-    GB_UNROLL for (int v = 0; v < 4; v++)
-        GB_UNROLL for (int t = 0; t < nt; t++)
-            acc[t] = _mm256_dpbusd_avx_epi32(acc[t], w[v], _mm256_set1_epi32(q[v * nt + t]));
-}
+MI mi mi_dp(mi acc, mi w, mi x) { return _mm256_dpbusd_avx_epi32(acc, w, x); }
 
 #include "matmul_tile.h"
 

@@ -21,22 +21,18 @@
 #define UNPACKS 1
 #define TABLE gb_matmul_avx512_vnni
 
-/* Tokens innermost, so that consecutive instructions do not wait for each other. The activations
- * are broadcast by the instruction itself, which gcc does not do on its own. */
-MI void mi_dot(mi acc[], const mi w[4], const int32_t *q, int nt, int bits)
-{
-    (void)bits;
-    GB_UNROLL for (int v = 0; v < 4; v++)
-        GB_UNROLL for (int t = 0; t < nt; t++)
-            __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(acc[t]) : "v"(w[v]), "m"(q[v * nt + t]));
-}
-
-MI mi mi_broadcast(const int32_t *q) { return _mm512_set1_epi32(*q); }
 MI mi mi_dp(mi acc, mi w, mi x)
 {
     __asm__("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(w), "v"(x));
     return acc;
 }
+/* The instruction broadcasts by itself, which gcc does not make use of. */
+MI mi mi_dp_at(mi acc, mi w, const int32_t *q)
+{
+    __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(w), "m"(*q));
+    return acc;
+}
+#define MI_DP_AT 1
 
 #include "quantise_avx512.h"
 

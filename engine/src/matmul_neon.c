@@ -13,17 +13,12 @@
 #define WIDE_GROUP 4
 #define TABLE gb_matmul_neon
 
-MI void mi_dot(mi acc[], const mi w[4], const int32_t *q, int nt, int bits)
+MI mi mi_broadcast(const int32_t *q) { return vreinterpretq_u8_s32(vld1q_dup_s32(q)); }
+MI mi mi_dp(mi acc, mi w, mi x)
 {
-    (void)bits;
-    GB_UNROLL for (int v = 0; v < 4; v++) {
-        int8x16_t c = vreinterpretq_s8_u8(w[v]);
-        GB_UNROLL for (int t = 0; t < nt; t++) {
-            int8x16_t x = vreinterpretq_s8_s32(vld1q_dup_s32(q + v * nt + t));
-            int16x8_t low = vmull_s8(vget_low_s8(c), vget_low_s8(x)), high = vmull_high_s8(c, x);
-            acc[t] = mi_u8(vpadalq_s16(mi_s32(acc[t]), vpaddq_s16(low, high)));
-        }
-    }
+    int8x16_t c = vreinterpretq_s8_u8(w), q = vreinterpretq_s8_u8(x);
+    int16x8_t low = vmull_s8(vget_low_s8(c), vget_low_s8(q)), high = vmull_high_s8(c, q);
+    return mi_u8(vpadalq_s16(mi_s32(acc), vpaddq_s16(low, high)));
 }
 
 #include "matmul_tile.h"

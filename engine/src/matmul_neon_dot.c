@@ -16,13 +16,10 @@
 #define WIDE_GROUP 4
 #define TABLE gb_matmul_neon_dot
 
-MI void mi_dot(mi acc[], const mi w[4], const int32_t *q, int nt, int bits)
+MI mi mi_broadcast(const int32_t *q) { return vreinterpretq_u8_s32(vld1q_dup_s32(q)); }
+MI mi mi_dp(mi acc, mi w, mi x)
 {
-    (void)bits;
-    GB_UNROLL for (int v = 0; v < 4; v++)
-        GB_UNROLL for (int t = 0; t < nt; t++)
-            acc[t] = mi_u8(vdotq_s32(mi_s32(acc[t]), vreinterpretq_s8_u8(w[v]),
-                                     vreinterpretq_s8_s32(vld1q_dup_s32(q + v * nt + t))));
+    return mi_u8(vdotq_s32(mi_s32(acc), vreinterpretq_s8_u8(w), vreinterpretq_s8_u8(x)));
 }
 
 #include "matmul_tile.h"

@@ -1,9 +1,9 @@
 /* matmul_tile.h: products of panels with rows of activations, written once for all instruction
  * sets. A file that includes it provides, for the instruction set that it compiles for:
  *   LANES rows in a vector; mi and mf, vectors of LANES int32 and f32; the mi_* and mf_* operations
- *   SIGNED_CODES: 1 where mi_dot takes signed codes of 8 bits, 0 where it takes unsigned ones
- *   mi_dot(acc[], w[4], q, nt, bits): acc[t] += for four vectors of codes w[v] the dot products of
- *   each lane's four codes with the four int8 at q + v * nt + t; exact
+ *   SIGNED_CODES: 1 where products are of signed codes of 8 bits, 0 where of unsigned ones
+ *   mi_broadcast(q), four int8 in every lane, and mi_dp(acc, w, x): acc plus the dot products of each lane's four
+ *   codes with them, exact; or mi_pairs.h, where products are added in 16 bits first
  *   INT_GROUP, WIDE_GROUP: largest tiles, in rows of activations: 12, 8, 4 or 2
  *   UNPACKS, for sets with registers for it: whole groups of many rows are multiplied by two panels at once as
  *   matmul_unpack.h says
@@ -47,11 +47,11 @@ INLINE mi codes(const uint8_t *planes, int v, gb_panel_type f)
     return mi_merge(c, b, mi_set8(f.high == 2 ? 0x30 : 1 << f.low));
 }
 
-/* The codes of vectors v … v+3 as mi_dot wants them. */
-INLINE void four_codes(mi w[4], const uint8_t *planes, int v, gb_panel_type f)
+/* The same as products want them. */
+INLINE mi signed_codes(const uint8_t *planes, int v, gb_panel_type f)
 {
-    GB_UNROLL for (int i = 0; i < 4; i++)
-        w[i] = f.low == 8 && SIGNED_CODES ? mi_xor(codes(planes, v + i, f), mi_set8(0x80)) : codes(planes, v + i, f);
+    mi c = codes(planes, v, f);
+    return f.low == 8 && SIGNED_CODES ? mi_xor(c, mi_set8(0x80)) : c;
 }
 
 /* The parts of a segment of count blocks, at the lanes of one vector of rows. */
@@ -106,14 +106,42 @@ INLINE act_block act_at(const uint8_t *acts, int nt, int wide)
                        {tail + 4 * nt, tail + 5 * nt, tail + 6 * nt}};
 }
 
-/* The integer sums of half h (-1: of the whole block) to acc. */
-INLINE void finish_half(mf acc[], const mi sum[], const mi low[], act_block a, mf D, mf M, int h, int nt, int wide,
-                        gb_panel_type f)
+#if !defined(PAIRS_JOIN)
+#define PAIRS_JOIN 0
+
+/* Codes w[p] of vectors p times four int8 of row t. */
+INLINE void multiply_codes(mi sum[][16], const mi w[], const int32_t *q, int t, int vectors)
 {
-    GB_UNROLL for (int t = 0; t < nt; t++) {
-        mf value = mi_float(wide ? mi_add(mi_left32(sum[t], 7), low[t]) : sum[t]);
-        acc[t] = mf_fma(mf_mul(D, mf_set(a.d + t)), value, acc[t]);
+#if defined(MI_DP_AT)
+    if (vectors == 1) {
+        sum[0][t] = mi_dp_at(sum[0][t], w[0], q);
+        return;
     }
+#endif
+    mi x = mi_broadcast(q);
+    GB_UNROLL for (int p = 0; p < vectors; p++)
+        sum[p][t] = mi_dp(sum[p][t], w[p], x);
+}
+
+/* Codes w[p] of vectors p times the int8 of nt rows, to the integer sums: wide ones to high and low, which are
+ * joined after. */
+INLINE void add_products(mi sum[][16], mi high[][16], mi low[][16], const mi w[], const int32_t *hi, const int32_t *lo,
+                         int nt, int vectors, int bits, int step, int last)
+{
+    (void)bits, (void)step, (void)last;
+    mi (*to)[16] = lo != NULL ? high : sum;
+    GB_UNROLL for (int t = 0; t < nt; t++)
+        multiply_codes(to, w, hi + t, t, vectors);
+    GB_UNROLL for (int t = 0; lo != NULL && t < nt; t++)
+        multiply_codes(low, w, lo + t, t, vectors);
+}
+#endif
+
+/* The integer sums of half h (-1: of the whole block) to acc. */
+INLINE void finish_half(mf acc[], const mi sum[], act_block a, mf D, mf M, int h, int nt, gb_panel_type f)
+{
+    GB_UNROLL for (int t = 0; t < nt; t++)
+        acc[t] = mf_fma(mf_mul(D, mf_set(a.d + t)), mi_float(sum[t]), acc[t]);
     if (f.min) {
         GB_UNROLL for (int t = 0; t < nt; t++)
             acc[t] = f.share == 1 ? mf_fma(M, mf_set(a.s[h + 1] + t), acc[t])
@@ -121,35 +149,35 @@ INLINE void finish_half(mf acc[], const mi sum[], const mi low[], act_block a, m
     }
 }
 
-/* Add a block's half h, or all of it (h = -1), to the sums. */
-INLINE void add_half(mf acc[], const uint8_t *planes, act_block a, mf D, mf M, int h, int nt, int wide, gb_panel_type f)
+/* Half h of block i of a segment, or all of it (h = -1), at several vectors of rows. */
+INLINE void add_half(mf acc[][16], const segment s[], int i, act_block a, int h, int nt, int vectors, int wide,
+                     gb_panel_type f)
 {
-    mi sum[16], low[16], w[4];
-    int offset = f.low == 8 && SIGNED_CODES ? 0 : f.offset;
+    mi sum[PARTS][16], high[PARTS][16], low[PARTS][16];
+    const int offset = f.low == 8 && SIGNED_CODES ? 0 : f.offset, apart = wide && !PAIRS_JOIN;
+    const int n = h < 0 ? 8 : 4, planes = gb_panel_plane_bytes(f) * i;
     GB_UNROLL for (int t = 0; t < nt; t++) {
         mi start = offset ? mi_start(a.minus[h + 1] + t, offset) : mi_zero();
-        sum[t] = wide ? mi_zero() : start;
-        low[t] = start;
+        GB_UNROLL for (int p = 0; p < vectors; p++) {
+            sum[p][t] = start;
+            high[p][t] = mi_zero();
+            low[p][t] = start;
+        }
     }
-    GB_UNROLL for (int v = 0; v < 8; v += 4) {
-        if (h == (v == 0))
-            continue; /* not this half */
-        four_codes(w, planes, v, f);
-        mi_dot(sum, w, a.hi + v * nt, nt, f.low + f.high);
-        if (wide)
-            mi_dot(low, w, a.lo + v * nt, nt, f.low + f.high);
+    GB_UNROLL for (int step = 0; step < n; step++) {
+        const int v = h >= 0 ? 4 * h + step : f.low == 4 ? step / 2 + 4 * (step % 2) : step; /* nibbles of a byte together */
+        mi w[PARTS];
+        GB_UNROLL for (int p = 0; p < vectors; p++)
+            w[p] = signed_codes(s[p].planes + planes, v, f);
+        add_products(sum, high, low, w, a.hi + v * nt, wide ? a.lo + v * nt : NULL, nt, vectors, f.low + f.high, step,
+                     step + 1 == n);
     }
-    finish_half(acc, sum, low, a, D, M, h, nt, wide, f);
-}
-
-/* Block i of a segment. */
-INLINE void add_block(mf acc[], segment s, int i, const uint8_t *acts, int nt, int wide, gb_panel_type f)
-{
-    act_block a = act_at(acts, nt, wide);
-    GB_UNROLL for (int h = 0; h < f.halves; h++) {
+    GB_UNROLL for (int p = 0; p < vectors; p++) {
         mf D, M;
-        factors(&D, &M, s, i, h, f);
-        add_half(acc, s.planes + gb_panel_plane_bytes(f) * i, a, D, M, f.halves == 1 ? -1 : h, nt, wide, f);
+        factors(&D, &M, s[p], i, h < 0 ? 0 : h, f);
+        GB_UNROLL for (int t = 0; apart && t < nt; t++)
+            sum[p][t] = mi_add(mi_left32(high[p][t], 7), low[p][t]);
+        finish_half(acc[p], sum[p], a, D, M, h, nt, f);
     }
 }
 
@@ -162,8 +190,8 @@ INLINE void finish_segment(const mf acc[], float *out, int part, int nt, int fir
     }
 }
 
-/* nt rows against the vectors part … part+parts-1 of a panel; out is [nt][16]. */
-INLINE void tile(const uint8_t *panel, const uint8_t *acts, int64_t blocks, float *out, int part, int parts, int nt,
+/* nt rows against some of a panel's vectors, from number part on; out is [nt][16]. */
+INLINE void tile(const uint8_t *panel, const uint8_t *acts, int64_t blocks, float *out, int part, int vectors, int nt,
                  int wide, gb_panel_type f)
 {
     const int step = (int)gb_acts_block_bytes(wide) * nt;
@@ -171,7 +199,7 @@ INLINE void tile(const uint8_t *panel, const uint8_t *acts, int64_t blocks, floa
         int count = (int)(blocks - first < SEGMENT_BLOCKS ? blocks - first : SEGMENT_BLOCKS);
         segment s[PARTS];
         mf acc[PARTS][16];
-        GB_UNROLL for (int p = 0; p < parts; p++) {
+        GB_UNROLL for (int p = 0; p < vectors; p++) {
             s[p] = segment_at(panel, count, part + p, f);
             GB_UNROLL for (int t = 0; t < nt; t++)
                 acc[p][t] = mf_zero();
@@ -179,12 +207,13 @@ INLINE void tile(const uint8_t *panel, const uint8_t *acts, int64_t blocks, floa
         if (nt <= FEW && part == 0)
             fetch_ahead(panel, gb_panel_planes(f, count));
         ROLLED for (int i = 0; i < count; i++, acts += step) {
+            act_block a = act_at(acts, nt, wide);
             if (nt <= FEW && part == 0)
                 fetch_ahead(s[0].planes + gb_panel_plane_bytes(f) * i, gb_panel_plane_bytes(f));
-            GB_UNROLL for (int p = 0; p < parts; p++)
-                add_block(acc[p], s[p], i, acts, nt, wide, f);
+            GB_UNROLL for (int h = 0; h < f.halves; h++)
+                add_half(acc, s, i, a, f.halves == 1 ? -1 : h, nt, vectors, wide, f);
         }
-        GB_UNROLL for (int p = 0; p < parts; p++)
+        GB_UNROLL for (int p = 0; p < vectors; p++)
             finish_segment(acc[p], out, part + p, nt, first == 0);
         panel += gb_panel_segment(f, count);
     }
@@ -203,11 +232,10 @@ typedef void (*tile_fn)(const uint8_t *panel, const uint8_t *acts, int64_t block
     static void name##_##wide##_##nt(const uint8_t *panel, const uint8_t *acts, int64_t blocks, float *out) \
     { \
         const gb_panel_type f = {__VA_ARGS__}; \
-        const int parts = nt == 1 ? PARTS : 1; \
-        GB_UNROLL for (int part = 0; part < PARTS; part += parts) \
-            tile(panel, acts, blocks, out, part, parts, nt, wide, f); \
+        const int vectors = nt == 1 ? PARTS : 1; \
+        GB_UNROLL for (int part = 0; part < PARTS; part += vectors) \
+            tile(panel, acts, blocks, out, part, vectors, nt, wide, f); \
     }
-
 #define TILES2(name, wide, ...) TILE(name, 1, wide, __VA_ARGS__) TILE(name, 2, wide, __VA_ARGS__)
 #define TILES4(name, wide, ...) TILES2(name, wide, __VA_ARGS__) TILE(name, 3, wide, __VA_ARGS__) \
     TILE(name, 4, wide, __VA_ARGS__)
@@ -260,6 +288,8 @@ static void multiply_tiles(const gb_panels *w, int64_t p0, int64_t p1, const gb_
         for (int64_t t = t0, nt; t < t1; t += nt) {
             float sums[12 * GB_PANEL_ROWS] __attribute__((aligned(64)));
             nt = gb_acts_group(x->n - t, x->group);
+            for (int64_t i = 0; i < nt && nt <= FEW; i++) /* another processor may have read it last */
+                __builtin_prefetch(y + (t + i) * ldy + p * GB_PANEL_ROWS, 1, 3);
             fn[nt](w->data + (uint64_t)p * w->panel_bytes, x->data + t * token_bytes, blocks, sums);
             deliver(sums, nt, w, p, y + t * ldy, ldy);
         }

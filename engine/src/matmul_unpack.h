@@ -70,7 +70,9 @@ INLINE void add_pair_half(mf acc[2][8], const uint8_t *pair, act_block a, int h,
         mf D = mf_load(factor + GB_PANEL_ROWS * p), M = D;
         if (f.min)
             M = mf_load(factor + GB_PANEL_ROWS * (2 * f.halves + p));
-        finish_half(acc[p], sum[p], low[p], a, D, M, part - 1, nt, wide, f);
+        GB_UNROLL for (int t = 0; wide && t < nt; t++)
+            sum[p][t] = mi_add(mi_left32(sum[p][t], 7), low[p][t]);
+        finish_half(acc[p], sum[p], a, D, M, part - 1, nt, f);
     }
 }
 

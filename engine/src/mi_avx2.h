@@ -28,6 +28,20 @@ MI mi mi_byte(mi a, int i, int offset)
     return _mm256_sub_epi32(b, _mm256_set1_epi32(offset));
 }
 
+MI mi mi_broadcast(const int32_t *q) { return _mm256_set1_epi32(*q); }
+MI mi mi_abs8(mi a) { return _mm256_abs_epi8(a); }
+MI mi mi_sign8(mi a, mi sign) { return _mm256_sign_epi8(a, sign); }
+/* Pairs of products of unsigned bytes a and signed bytes b, as int16; pairs of those times weight, as int32. */
+MI mi mi_pairs(mi a, mi b) { return _mm256_maddubs_epi16(a, b); }
+/* A sum that compilers do not regroup: the tree that they make of a chain does not fit the registers. */
+MI mi mi_add16(mi a, mi b)
+{
+    a = _mm256_add_epi16(a, b);
+    __asm__("" : "+x"(a));
+    return a;
+}
+MI mi mi_join_pairs(mi a, int weight) { return _mm256_madd_epi16(a, _mm256_set1_epi16((short)weight)); }
+
 MI mf mi_float(mi a) { return _mm256_cvtepi32_ps(a); }
 MI mf mf_zero(void) { return _mm256_setzero_ps(); }
 MI mf mf_load(const float *p) { return _mm256_loadu_ps(p); }

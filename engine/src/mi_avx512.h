@@ -30,6 +30,23 @@ MI mi mi_byte(mi a, int i, int offset)
     return _mm512_sub_epi32(b, _mm512_set1_epi32(offset));
 }
 
+MI mi mi_broadcast(const int32_t *q) { return _mm512_set1_epi32(*q); }
+MI mi mi_abs8(mi a) { return _mm512_abs_epi8(a); }
+MI mi mi_sign8(mi a, mi sign)
+{
+    return _mm512_mask_sub_epi8(a, _mm512_movepi8_mask(sign), _mm512_setzero_si512(), a);
+}
+/* Pairs of products of unsigned bytes a and signed bytes b, as int16; pairs of those times weight, as int32. */
+MI mi mi_pairs(mi a, mi b) { return _mm512_maddubs_epi16(a, b); }
+/* A sum that compilers do not regroup: the tree that they make of a chain does not fit the registers. */
+MI mi mi_add16(mi a, mi b)
+{
+    a = _mm512_add_epi16(a, b);
+    __asm__("" : "+v"(a));
+    return a;
+}
+MI mi mi_join_pairs(mi a, int weight) { return _mm512_madd_epi16(a, _mm512_set1_epi16((short)weight)); }
+
 /* 16 int32 as int8, four to each of out[0], out[step], out[2 step], out[3 step]. */
 MI void mi_store_bytes(int32_t *out, int64_t step, mi q)
 {

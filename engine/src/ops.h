@@ -73,6 +73,7 @@ typedef struct gb_ops {
     /* gate.y = act(gate.w x + bias) * (up.w x + bias); kind is GB_GATE_*, up.y is overwritten */
     void (*gated_matmul)(gb_device *d, gb_buffer *x, const gb_product *gate, const gb_product *up, int kind);
     void (*rope)(gb_device *d, gb_buffer *x, int64_t head_dim, int which); /* GB_ROPE_* */
+    /* Attention of the same layer comes next, and k and v stay as they are until it has. */
     void (*kv_store)(gb_device *d, int32_t layer, gb_buffer *k, gb_buffer *v);
     void (*attention)(gb_device *d, gb_buffer *y, gb_buffer *q, int32_t layer, gb_mask mask);
     void (*add)(gb_device *d, gb_buffer *x, gb_buffer *y); /* x = x + y */

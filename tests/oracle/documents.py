@@ -1,7 +1,8 @@
 """Judges of JSON documents that we did not write: the json module, jsonschema, and regress for ECMA patterns.
 
-jsonschema reads `pattern` with Python's `re`, JSON Schema means ECMA-262. Where only Python's reading
-refuses a document, ECMA's decides (the regress package, where installed), and the difference is counted.
+jsonschema reads `pattern` with Python's `re`, JSON Schema means ECMA-262; and it divides binary floats for
+`multipleOf`, so that 75.1 is none of 0.01. Where only these readings refuse a document, ECMA's (the regress
+package, where installed) and the decimal numbers that the texts spell decide, and the difference is counted.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import jsonschema
@@ -49,20 +51,22 @@ def _constant(text: str) -> Any:
 
 @dataclass
 class Judge:
-    """One schema's validator. ``ecma`` counts documents that only Python's `re` refuses, ``unjudged`` those
-    on which the validator itself gives up."""
+    """One schema's validator. ``excused`` counts documents that only Python's `re` or its floats refuse,
+    ``unjudged`` those on which the validator itself gives up."""
 
     schema: Any
     formats: bool = True
-    ecma: int = 0
+    excused: int = 0
     unjudged: int = 0
 
     def __post_init__(self) -> None:
         kind = _kind(self.schema)
         checker = kind.FORMAT_CHECKER if self.formats else None
         self._python = kind(self.schema, format_checker=checker)
-        ecma = extend(kind, {"pattern": _pattern, "patternProperties": _pattern_properties})
-        self._ecma = ecma(self.schema, format_checker=checker)
+        exact = {"multipleOf": _multiple_of}
+        if regress is not None:
+            exact |= {"pattern": _pattern, "patternProperties": _pattern_properties}
+        self._exact = extend(kind, exact)(self.schema, format_checker=checker)
 
     def fault(self, document: Any) -> str | None:
         """Why the document breaks the schema; None where it does not."""
@@ -72,12 +76,11 @@ class Judge:
             error = trouble
         if error is None:
             return None
-        if regress is not None:
-            try:
-                error = next(self._ecma.iter_errors(document), None)
-            except Exception as trouble:
-                error = trouble
-            self.ecma += error is None
+        try:
+            error = next(self._exact.iter_errors(document), None)
+        except Exception as trouble:
+            error = trouble
+        self.excused += error is None
         if isinstance(error, jsonschema.ValidationError):
             return f"{list(error.absolute_path)}: {error.message[:200]} ({error.validator})"
         self.unjudged += error is not None
@@ -109,6 +112,11 @@ def _search(pattern: str, text: str) -> bool:
 def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[Any]:
     if validator.is_type(instance, "string") and not _search(pattern, instance):
         yield jsonschema.ValidationError(f"{instance!r} does not match {pattern!r}")
+
+
+def _multiple_of(validator: Any, factor: Any, instance: Any, schema: Any) -> Iterator[Any]:
+    if validator.is_type(instance, "number") and Fraction(repr(instance)) % Fraction(repr(factor)) != 0:
+        yield jsonschema.ValidationError(f"{instance!r} is not a multiple of {factor!r}")
 
 
 def _pattern_properties(validator: Any, table: Any, instance: Any, schema: Any) -> Iterator[Any]:

@@ -286,7 +286,7 @@ def examine(
     else:
         _sampled(examiner, free, plain, instances, vocabularies, cuts)
     found = examiner.found
-    found.counts["ecma_differs"] = examiner.judge.ecma
+    found.counts["excused"] = examiner.judge.excused
     found.counts["unjudged"] = examiner.judge.unjudged
     state = "failed" if found.counts["failed"] else "held"
     counts = {name: count for name, count in sorted(found.counts.items()) if count}

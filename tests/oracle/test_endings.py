@@ -146,11 +146,18 @@ def test_python_s_reading_of_a_pattern_alone_refuses_nothing() -> None:
     pytest.importorskip("regress", reason="the [test] extra is not installed")
     judge = documents.Judge({"type": "string", "pattern": r"^\p{Lu}\/$"})
     assert judge.fault("Ä/") is None
-    assert judge.ecma == 1
+    assert judge.excused == 1
     assert "does not match" in str(judge.fault("ä/"))
     plain = documents.Judge({"type": "string", "pattern": "^a$"})
     assert plain.fault("a") is None
-    assert plain.ecma == 0
+    assert plain.excused == 0
+
+
+def test_a_multiple_is_judged_as_the_decimal_number_that_it_is() -> None:
+    judge = documents.Judge({"multipleOf": 0.01})
+    assert judge.fault(75.1) is None
+    assert judge.excused == 1
+    assert "is not a multiple" in str(judge.fault(75.105))
 
 
 # ---- The draft's own suite ---------------------------------------------------------------------------
