@@ -708,10 +708,26 @@ static int can_differ(const ir_program *program, uint32_t node) {
     return 1;
 }
 
+/* Whether each item of the prefix is one literal, and no two the same. */
+static int is_literal_prefix(const ir_program *program, const ir_array *array) {
+    int used = 0;
+    for (uint32_t i = 0; i < array->n_prefix; i++) {
+        const ir_node *n = &program->nodes[array->prefix[i]];
+        int one = n->admits_null | n->admits_true << 1 | n->admits_false << 2;
+        if (one == 0 || (one & (one - 1)) || (one & used) || n->n_objects || n->n_arrays || !lang_is_empty(n->number) ||
+            !lang_is_empty(n->string))
+            return 0;
+        used |= one;
+    }
+    return array->n_prefix > 0;
+}
+
 int ir_unique_holdable(const ir_program *program, const ir_array *array) {
     const ir_node *items = &program->nodes[array->items];
     if (array->max_items <= 1)
         return 1;
+    if (!array->n_contains && array->min_items <= array->n_prefix && is_literal_prefix(program, array))
+        return array->items == IR_NODE_NONE || (is_endless(items) && can_differ(program, array->items));
     if (array->n_contains || (array->min_items > 1 && (array->n_prefix || items->n_objects || items->n_arrays)))
         return 0;
     for (uint32_t i = 0; i < array->n_prefix; i++)

@@ -423,6 +423,47 @@ static int split_several(emitter *e, const array_shape *a) {
     return out && put_array(e, a, out, a->n_contains);
 }
 
+/* null, true and false that a goal admits, as bits 1, 2 and 4, where it admits nothing else; else 0. */
+static int literals_of(schema *s, uint32_t goal) {
+    const meaning *m = goal_meaning(s, goal);
+    if (!m || !lang_is_empty(m->number) || !lang_is_empty(m->string) || m->objects.n || m->arrays.n)
+        return 0;
+    return m->null | m->yes << 1 | m->no << 2;
+}
+
+static int is_literal_tuple(schema *s, const array_shape *a) {
+    for (uint32_t i = 0; i < a->n_prefix; i++)
+        if (!literals_of(s, a->prefix[i]))
+            return 0;
+    return a->unique && a->n_prefix > 0 && s->p->status == ENGINE_OK;
+}
+
+/* A prefix of literals that must differ: a shape for each choice of them, from item i on; `used` stand before.
+ * Where none is left the array ends. */
+static int split_literals(emitter *e, array_shape a, uint32_t i, int used) {
+    static const uint8_t types[3] = {JSON_NULL, JSON_TRUE, JSON_FALSE};
+    schema *s = e->s;
+    int free = i < a.n_prefix ? literals_of(s, a.prefix[i]) & ~used : 0;
+    if (i == a.n_prefix || !free) {
+        a.max = i < a.n_prefix && a.max > i ? i : a.max;
+        a.unique = a.max > i ? a.unique : NULL;
+        return put_array(e, &a, NULL, 0);
+    }
+    for (int k = 0; k < 3; k++) {
+        array_shape one = a;
+        uint32_t *prefix = pool_grow(s->p, a.prefix, a.n_prefix * sizeof *prefix, (a.n_prefix + 1) * sizeof *prefix);
+        json_value *literal = pool_alloc(s->p, sizeof *literal);
+        if (!prefix || !literal)
+            return 0;
+        literal->type = types[k];
+        prefix[i] = goal_of_constant(s, literal, 0);
+        one.prefix = prefix;
+        if (free >> k & 1 && (prefix[i] == FAILED || !split_literals(e, one, i + 1, used | 1 << k)))
+            return 0;
+    }
+    return 1;
+}
+
 static int emit_array(emitter *e, const array_shape *given) {
     schema *s = e->s;
     array_shape a = *given;
@@ -449,7 +490,7 @@ static int emit_array(emitter *e, const array_shape *given) {
     }
     a.contains = contains;
     if (a.n_contains == 0)
-        return put_array(e, &a, NULL, 0);
+        return is_literal_tuple(s, &a) ? split_literals(e, a, 0, 0) : put_array(e, &a, NULL, 0);
     return a.n_contains == 1 ? split_counted(e, &a, contains) : split_several(e, &a);
 }
 

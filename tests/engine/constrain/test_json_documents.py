@@ -57,6 +57,11 @@ SCHEMAS: dict[str, Any] = {
         "uniqueItems": True,
         "minItems": 4,
     },
+    "unique literals": {
+        "type": "array",
+        "prefixItems": [{"type": ["boolean", "null"]}, {"type": "boolean"}, {"type": "boolean"}],
+        "uniqueItems": True,
+    },
     "unique objects": {
         "type": "array",
         "uniqueItems": True,
@@ -97,6 +102,7 @@ INSTANCES: dict[str, list[Any]] = {
     "finite keys": [{"a": 1, "ab": [2], "x": {"y": "z"}}],
     "unique strings": [["a", "b", "ab", ""]],
     "unique words": [["a", "ab", 1, None, "b"]],
+    "unique literals": [[True, False], [None, True, False, 1, "x"]],
     "unique objects": [[{"a": "x"}, {}, {"a": "y"}]],
     "lengths": [["ab", "日本語😀", "é\n"]],
     "unions": [{"a": "xyz", "b": None}, {"a": "abc", "b": True}, ["name", "na\\me\n", 'quo"te']],
