@@ -37,12 +37,6 @@ typedef struct attention_state {
     int apart;
 } attention_state;
 
-/* The last product whose quantised rows a worker fetched; a cache line of its own. */
-typedef struct fetched_rows {
-    int64_t job;
-    char apart[56];
-} fetched_rows;
-
 struct gb_device {
     const engine_model *model;
     const gb_kernels *kernels;
@@ -57,9 +51,6 @@ struct gb_device {
     float *cs[2];       /* [context_tokens][rope_dims / 2][2] cosine and sine, GB_ROPE_* */
     uint8_t *cs_known;  /* [context_tokens]: that position's are computed */
     int32_t *positions; /* [batch]: those to compute now */
-
-    int64_t products;      /* jobs of matrix products so far */
-    fetched_rows *fetched; /* [threads] */
 
     attention_state attention;
 };

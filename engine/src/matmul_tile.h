@@ -288,8 +288,6 @@ static void multiply_tiles(const gb_panels *w, int64_t p0, int64_t p1, const gb_
         for (int64_t t = t0, nt; t < t1; t += nt) {
             float sums[12 * GB_PANEL_ROWS] __attribute__((aligned(64)));
             nt = gb_acts_group(x->n - t, x->group);
-            for (int64_t i = 0; i < nt && nt <= FEW; i++) /* another processor may have read it last */
-                __builtin_prefetch(y + (t + i) * ldy + p * GB_PANEL_ROWS, 1, 3);
             fn[nt](w->data + (uint64_t)p * w->panel_bytes, x->data + t * token_bytes, blocks, sums);
             deliver(sums, nt, w, p, y + t * ldy, ldy);
         }

@@ -17,7 +17,6 @@ enum {
     SMALL_WORK = 1 << 15, /* element operations that are not worth waking a worker for */
     MATRIX_TILE = 32,     /* weight rows in a unit of work where there are no panels */
     OWN_ROWS = 32,        /* so many rows of a batch for each worker are worth all weights being read by it */
-    FETCHED_BYTES = 24 << 10, /* of quantised rows that are fetched at once: half a core's nearest cache */
     GATED_UNITS = 8,      /* panels or tiles of gate and up whose products stay in the cache */
 };
 
@@ -66,7 +65,6 @@ static void device_free(gb_device *d)
     free(d->cs[1]);
     free(d->cs_known);
     free(d->positions);
-    free(d->fetched);
     attention_free(d);
     free(d);
 }
@@ -82,8 +80,7 @@ static int allocate_tables(gb_device *d)
     }
     d->cs_known = calloc(positions, 1);
     d->positions = cpu_allocate((uint64_t)d->options.batch * sizeof(int32_t));
-    d->fetched = cpu_allocate_zeros((uint64_t)d->options.threads * sizeof *d->fetched);
-    return d->cs_known != NULL && d->positions != NULL && d->fetched != NULL;
+    return d->cs_known != NULL && d->positions != NULL;
 }
 
 static engine_status device_new(gb_device **out, const engine_model *model, const gb_device_options *options, char *err,
@@ -288,14 +285,6 @@ static void gather(gb_device *d, gb_buffer *y, gb_buffer *x, const int32_t *rows
 
 /* ---- Matrix products ------------------------------------------------------------------------ */
 
-/* Ask for bytes at once that another processor may have written: one by one they come slowly where the two share no
- * cache. */
-static void fetch(const void *p, int64_t bytes)
-{
-    for (int64_t i = 0; i < bytes && i < FETCHED_BYTES; i += 64)
-        __builtin_prefetch((const uint8_t *)p + i, 0, 3);
-}
-
 /* One matrix of a job. */
 typedef struct factor {
     const gb_matrix *w;
@@ -375,24 +364,12 @@ static void multiply_rows(void *arg, int64_t begin, int64_t end, int worker)
         multiply_units(j, &j->factors[i], 0, units_of(j, i), t0, t1);
 }
 
-/* A worker other than the caller, who quantised them, asks for all quantised rows of a job before it begins. */
-static void fetch_rows(const matmul_job *j, int worker)
-{
-    gb_device *d = j->d;
-    const gb_acts *acts = &j->x->acts;
-    if (worker == 0 || acts->data == NULL || d->fetched[worker].job == d->products)
-        return;
-    d->fetched[worker].job = d->products;
-    int64_t bytes = (int64_t)gb_acts_bytes(j->n, acts->k, acts->wide);
-    fetch(acts->data, bytes);
-}
-
 /* Items are panels or tiles: of gate and up, or of the matrices, one after the other. */
 static void multiply_items(void *arg, int64_t begin, int64_t end, int worker)
 {
+    (void)worker;
     const matmul_job *j = arg;
     int64_t start = 0;
-    fetch_rows(j, worker);
     if (j->gated >= 0)
         multiply_gated(j, begin, end, 0, j->n);
     for (int i = 0; j->gated < 0 && i < j->count; i++) {
@@ -427,8 +404,6 @@ static void quantise(gb_device *d, gb_buffer *x, int64_t first, int64_t n)
     x->first = first;
     x->quantised = n;
     x->acts.n = n;
-    if (n <= FEW_ROWS && threads_count(d->pool) > 1)
-        fetch(x->f32 + first * x->width, n * x->width * (int64_t)sizeof(float));
     cpu_split(d, quantise_rows, &q, (n + q.n - 1) / q.n, 4 * x->width * q.n);
 }
 
@@ -447,7 +422,6 @@ static void multiply(gb_device *d, matmul_job *j)
 {
     int64_t units = 0, quantised = 0;
     j->d = d;
-    d->products++;
     j->unit = d->repack != NULL ? GB_PANEL_ROWS : MATRIX_TILE;
     for (int i = 0; i < j->count; i++) {
         factor *f = &j->factors[i];
