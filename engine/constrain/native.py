@@ -259,7 +259,7 @@ class Matcher:
 
     def close(self) -> Closing:
         """A shortest completion, the least in byte order among those. The matcher does not move."""
-        sizes = [4096, 4096]
+        sizes = [32768, 32768]
         length, filled_length = ffi.new("uint64_t *"), ffi.new("uint64_t *")
         while True:
             out, filled = (bytearray(size) for size in sizes)
