@@ -146,7 +146,7 @@ static void make_activations(bench *b, int64_t tokens, int wide)
     b->acts.n = tokens;
     b->acts.wide = wide;
     b->acts.group = b->kernels->group[wide];
-    if (!b->kernels->quantise_rows(b->x, &b->acts, 0, tokens))
+    if (!b->kernels->quantise_rows(b->x, &b->acts, 0, tokens, 0, SIDE / GB_BLOCK))
         fail("an activation is not finite");
 }
 

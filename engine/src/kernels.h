@@ -59,8 +59,9 @@ typedef struct gb_kernels {
      * three are NULL in a set that has none, which multiplies with matmul_int and matmul_f32. */
     void (*panels_int)(const gb_panels *w, int64_t p0, int64_t p1, const gb_acts *x, float *y, int64_t ldy);
     void (*panels_f32)(const gb_panels *w, int64_t p0, int64_t p1, const float *x, int64_t n, float *y, int64_t ldy);
-    /* Quantise x, [n][k], to be rows row … row+n-1 of out. 0 where a value is not finite. */
-    int (*quantise_rows)(const float *x, gb_acts *out, int64_t row, int64_t n);
+    /* Quantise blocks b0 … b1-1 of x, [n][k], to be those of rows row … row+n-1 of out. 0 where a value is not
+     * finite. */
+    int (*quantise_rows)(const float *x, gb_acts *out, int64_t row, int64_t n, int64_t b0, int64_t b1);
     int32_t group[2]; /* rows of a group in gb_acts at most: int8, wide */
     /* Quantise n = 32 m values with codes up to limit (127 or 16319). 0 where one is not finite. */
     int (*quantise)(const float *x, int64_t n, int32_t limit, gb_act32 *out);

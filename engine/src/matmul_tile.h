@@ -420,12 +420,13 @@ static int32_t group_of(const gb_acts *a, int64_t row, int64_t *first)
     return size;
 }
 
-static int quantise_row(const float *x, gb_acts *a, int64_t row)
+static int quantise_row(const float *x, gb_acts *a, int64_t row, int64_t b0, int64_t b1)
 {
     int64_t blocks = a->k / GB_BLOCK, bytes = gb_acts_block_bytes(a->wide), first;
     int32_t nt = group_of(a, row, &first);
-    int32_t *out = (int32_t *)(void *)(a->data + first * blocks * bytes) + (row - first);
-    for (int64_t b = 0; b < blocks; b++, x += GB_BLOCK, out += bytes / 4 * nt) {
+    int32_t *out = (int32_t *)(void *)(a->data + (first * blocks + b0 * nt) * bytes) + (row - first);
+    x += b0 * GB_BLOCK;
+    for (int64_t b = b0; b < b1; b++, x += GB_BLOCK, out += bytes / 4 * nt) {
         uint32_t most = largest(x);
         if (most >= GB_NONFINITE_BITS)
             return 0;
@@ -435,20 +436,20 @@ static int quantise_row(const float *x, gb_acts *a, int64_t row)
 }
 
 /* Whole groups of the largest size, which stand first, are quantised at once by sets that can. */
-static int quantise_rows(const float *x, gb_acts *a, int64_t row, int64_t n)
+static int quantise_rows(const float *x, gb_acts *a, int64_t row, int64_t n, int64_t b0, int64_t b1)
 {
     for (int64_t t = row, rows; t < row + n; t += rows, x += rows * a->k) {
         rows = 1;
 #if defined(MI_QUANTISES_GROUPS)
         if (t % a->group == 0 && t + a->group <= row + n) {
-            uint8_t *out = a->data + gb_acts_bytes(t, a->k, a->wide);
+            uint8_t *out = a->data + gb_acts_bytes(t, a->k, a->wide) + b0 * a->group * gb_acts_block_bytes(a->wide);
             rows = a->group;
-            if (!quantise_group(x, a->k / GB_BLOCK, (int32_t *)(void *)out, a->wide))
+            if (!quantise_group(x + b0 * GB_BLOCK, a->k, b1 - b0, (int32_t *)(void *)out, a->wide))
                 return 0;
             continue;
         }
 #endif
-        if (!quantise_row(x, a, t))
+        if (!quantise_row(x, a, t, b0, b1))
             return 0;
     }
     return 1;

@@ -303,6 +303,7 @@ typedef struct matmul_job {
     factor factors[3];
     int count;
     int gated; /* the first two are gate and up: y0 = gate(y0) * y1, of this kind; -1: not so */
+    gb_buffer *product; /* what is gated, quantised as it comes; NULL where it has no quantised form */
 } matmul_job;
 
 static int is_quantised(const gb_device *d, const gb_matrix *w)
@@ -337,11 +338,12 @@ static void multiply_units(const matmul_job *j, const factor *f, int64_t begin, 
         kernels->add(f->y + t * w->rows + r0, f->bias + r0, r1 - r0);
 }
 
-/* Rows t0 … t1-1 of gate and up, and what comes of them while they are in the cache. */
+/* Rows t0 … t1-1 of gate and up, and what comes of them while they are in the cache. begin and end are even, but at
+ * the end: two units are a block. */
 static void multiply_gated(const matmul_job *j, int64_t begin, int64_t end, int64_t t0, int64_t t1)
 {
     const factor *g = &j->factors[0], *u = &j->factors[1];
-    int64_t rows = g->w->rows;
+    int64_t rows = g->w->rows, b0 = begin * j->unit / GB_BLOCK, b1 = (end * j->unit < rows ? end * j->unit : rows) / GB_BLOCK;
     for (int64_t next; begin < end; begin = next) {
         next = begin + GATED_UNITS < end ? begin + GATED_UNITS : end;
         int64_t r0 = begin * j->unit, r1 = next * j->unit < rows ? next * j->unit : rows;
@@ -350,6 +352,8 @@ static void multiply_gated(const matmul_job *j, int64_t begin, int64_t end, int6
         for (int64_t t = t0; t < t1; t++)
             j->d->kernels->gate(g->y + t * rows + r0, u->y + t * rows + r0, r1 - r0, j->gated);
     }
+    if (j->product != NULL)
+        cpu_check(j->d, j->d->kernels->quantise_rows(g->y + t0 * rows, &j->product->acts, t0, t1 - t0, b0, b1));
 }
 
 /* Items are runs of rows. */
@@ -364,15 +368,22 @@ static void multiply_rows(void *arg, int64_t begin, int64_t end, int worker)
         multiply_units(j, &j->factors[i], 0, units_of(j, i), t0, t1);
 }
 
-/* Items are panels or tiles: of gate and up, or of the matrices, one after the other. */
+/* Items are pairs of panels or tiles of gate and up. */
+static void multiply_gated_items(void *arg, int64_t begin, int64_t end, int worker)
+{
+    (void)worker;
+    const matmul_job *j = arg;
+    int64_t units = units_of(j, 0);
+    multiply_gated(j, 2 * begin, 2 * end < units ? 2 * end : units, 0, j->n);
+}
+
+/* Items are panels or tiles of the matrices, one after the other. */
 static void multiply_items(void *arg, int64_t begin, int64_t end, int worker)
 {
     (void)worker;
     const matmul_job *j = arg;
     int64_t start = 0;
-    if (j->gated >= 0)
-        multiply_gated(j, begin, end, 0, j->n);
-    for (int i = 0; j->gated < 0 && i < j->count; i++) {
+    for (int i = 0; i < j->count; i++) {
         int64_t units = units_of(j, i);
         int64_t from = begin > start ? begin - start : 0, to = end - start < units ? end - start : units;
         if (from < to)
@@ -392,7 +403,7 @@ static void quantise_rows(void *arg, int64_t begin, int64_t end, int worker)
     const float *x = j->x->f32 + (j->x->first + first) * k;
     gb_act32 *act = j->x->act;
     cpu_check(j->d, act != NULL ? kernels->quantise(x, (last - first) * k, j->d->limit, act + first * (k / GB_BLOCK))
-                                : kernels->quantise_rows(x, &j->x->acts, first, last - first));
+                                : kernels->quantise_rows(x, &j->x->acts, first, last - first, 0, k / GB_BLOCK));
 }
 
 /* Quantise n rows from first on, unless they are already. */
@@ -436,7 +447,7 @@ static void multiply(gb_device *d, matmul_job *j)
         j->rows = quantised ? j->x->acts.group : FEW_ROWS;
         run_products(d, multiply_rows, j, (j->n + j->rows - 1) / j->rows, cost * units * j->rows);
     } else if (j->gated >= 0) {
-        run_products(d, multiply_items, j, units / 2, 2 * cost * (j->n + 1));
+        run_products(d, multiply_gated_items, j, (units / 2 + 1) / 2, 4 * cost * (j->n + 1));
     } else {
         run_products(d, multiply_items, j, units, cost * (j->n + 1));
     }
@@ -459,7 +470,14 @@ static void gated_matmul(gb_device *d, gb_buffer *x, const gb_product *gate, con
     cpu_rewrite(up->y, x->rows);
     j.factors[0] = (factor){.w = gate->w, .bias = gate->bias, .y = gate->y->f32};
     j.factors[1] = (factor){.w = up->w, .bias = up->bias, .y = up->y->f32};
+    j.product = gate->y->acts.data != NULL ? gate->y : NULL;
+    if (j.product != NULL) {
+        j.product->first = 0;
+        j.product->acts.n = j.n;
+    }
     multiply(d, &j);
+    if (j.product != NULL)
+        j.product->quantised = j.n;
 }
 
 static void finish_logits(void *arg, int64_t begin, int64_t end, int worker)

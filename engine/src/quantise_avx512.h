@@ -114,19 +114,19 @@ MI __m256i quantise_blocks(const float *x, int64_t k, int32_t *out, const int32_
     return most;
 }
 
-/* nt rows of blocks blocks to out, a group of so many. 0 where a value is not finite. */
-MI int quantise_rows_of(const float *x, int64_t blocks, int32_t *out, int wide, int nt)
+/* Blocks of nt rows, k apart, to out, a group of so many. 0 where a value is not finite. */
+MI int quantise_rows_of(const float *x, int64_t k, int64_t blocks, int32_t *out, int wide, int nt)
 {
     int32_t place[48];
     __m256i most = _mm256_setzero_si256();
     for (int g = 0; g < 8 * nt; g++)
         place[g] = place_of(g, nt);
     for (int64_t b = 0; b < blocks; b++, x += GB_BLOCK, out += (wide ? 24 : 16) * nt)
-        most = _mm256_max_epu32(most, quantise_blocks(x, GB_BLOCK * blocks, out, place, wide, nt));
+        most = _mm256_max_epu32(most, quantise_blocks(x, k, out, place, wide, nt));
     return _mm256_cmpge_epu32_mask(most, _mm256_set1_epi32((int)GB_NONFINITE_BITS)) == 0;
 }
 
-static int quantise_group(const float *x, int64_t blocks, int32_t *out, int wide)
+static int quantise_group(const float *x, int64_t k, int64_t blocks, int32_t *out, int wide)
 {
-    return wide ? quantise_rows_of(x, blocks, out, 1, WIDE_GROUP) : quantise_rows_of(x, blocks, out, 0, INT_GROUP);
+    return wide ? quantise_rows_of(x, k, blocks, out, 1, WIDE_GROUP) : quantise_rows_of(x, k, blocks, out, 0, INT_GROUP);
 }

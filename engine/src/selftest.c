@@ -122,7 +122,7 @@ static void multiply_panels(const gb_kernels *k, const gb_panels *w, const float
     float rows[MANY * MAX_K];
     for (int64_t t = 0; t < n; t++)
         memcpy(rows + t * w->k, x + t % TOKENS * w->k, (size_t)w->k * sizeof *rows);
-    k->quantise_rows(rows, &acts, 0, n);
+    k->quantise_rows(rows, &acts, 0, n, 0, acts.k / GB_BLOCK);
     k->panels_int(w, 0, gb_panel_count(w->rows), &acts, y, w->rows);
 }
 

@@ -84,8 +84,8 @@ static void compare(const gb_kernels *set, const gb_panels *panels, const gb_mat
         gb_acts acts = {.k = w->k, .n = n, .wide = wide, .group = set->group[wide]};
         acts.data = malloc(gb_acts_bytes(n, w->k, wide));
         CHECK(gb_kernels_ref.quantise(x, n * w->k, wide ? 16319 : 127, act));
-        CHECK(set->quantise_rows(x, &acts, 0, n / 3));
-        CHECK(set->quantise_rows(x + n / 3 * w->k, &acts, n / 3, n - n / 3));
+        CHECK(set->quantise_rows(x, &acts, 0, n / 3, 0, w->k / GB_BLOCK));
+        CHECK(set->quantise_rows(x + n / 3 * w->k, &acts, n / 3, n - n / 3, 0, w->k / GB_BLOCK));
         gb_kernels_ref.matmul_int(w, 0, w->rows, act, n, y[0], MAX_ROWS);
         set->panels_int(panels, middle, count, &acts, y[1], MAX_ROWS);
         set->panels_int(panels, 0, middle, &acts, y[1], MAX_ROWS);
@@ -154,10 +154,10 @@ static void not_finite(void)
             gb_acts acts = {.data = data, .k = K, .n = N, .wide = at % 2, .group = set->group[at % 2]};
             for (int j = 0; j < N * K; j++)
                 x[j] = 1.0f;
-            CHECK(set->quantise_rows(x, &acts, 0, N));
+            CHECK(set->quantise_rows(x, &acts, 0, N, 0, K / GB_BLOCK));
             x[at / 2] = gb_from_bits(bad[at / 2 % 4]);
-            CHECK(!set->quantise_rows(x, &acts, 0, N));
-            CHECK(!set->quantise_rows(x + at / 2 / K * K, &acts, at / 2 / K, 1));
+            CHECK(!set->quantise_rows(x, &acts, 0, N, 0, K / GB_BLOCK));
+            CHECK(!set->quantise_rows(x + at / 2 / K * K, &acts, at / 2 / K, 1, 0, K / GB_BLOCK));
         }
     }
 }
