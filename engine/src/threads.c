@@ -56,13 +56,13 @@ struct threads {
     atomic_int sleeping;
     atomic_int caller_sleeps;
     atomic_int quit;
+    share *shares;       /* [count] */
+    char apart[64];      /* a worker that sees the word change has the job with the same cache line */
+    _Alignas(64) atomic_ullong word;
     threads_fn fn;
     void *arg;
     int64_t grain;
-    share *shares;       /* [count] */
     int shared;          /* shares of this job */
-    char apart[64];      /* the word below is written by all: a cache line of its own */
-    atomic_ullong word;
 };
 
 /* How many times fork() made this process out of another that had a pool. */
@@ -96,12 +96,16 @@ static void relax(void)
 
 static void work(threads *pool, int index)
 {
-    for (int i = 0; i < pool->shared; i++) {
-        share *s = &pool->shares[(index + i) % pool->shared];
+    threads_fn fn = pool->fn; /* others write to that cache line as they come and go */
+    void *arg = pool->arg;
+    int64_t grain = pool->grain;
+    int shared = pool->shared;
+    for (int i = 0; i < shared; i++) {
+        share *s = &pool->shares[(index + i) % shared];
         while (atomic_load(&s->next) < s->end) {
-            int64_t begin = atomic_fetch_add(&s->next, pool->grain);
+            int64_t begin = atomic_fetch_add(&s->next, grain);
             if (begin < s->end)
-                pool->fn(pool->arg, begin, begin + pool->grain < s->end ? begin + pool->grain : s->end, index);
+                fn(arg, begin, begin + grain < s->end ? begin + grain : s->end, index);
         }
     }
 }
@@ -275,7 +279,8 @@ static int start_workers(threads *pool)
 engine_status threads_new(threads **out, int32_t count, char *err, size_t errlen)
 {
     *out = NULL;
-    threads *pool = calloc(1, sizeof *pool);
+    void *memory = NULL;
+    threads *pool = posix_memalign(&memory, _Alignof(threads), sizeof *pool) == 0 ? memory : NULL;
     worker *workers = calloc((size_t)count, sizeof *workers);
     share *shares = calloc((size_t)count, sizeof *shares);
     if (pool == NULL || workers == NULL || shares == NULL) {
@@ -284,6 +289,7 @@ engine_status threads_new(threads **out, int32_t count, char *err, size_t errlen
         free(shares);
         return gb_fail(err, errlen, ENGINE_ENOMEM, "out of memory for a pool of %d threads", count);
     }
+    memset(pool, 0, sizeof *pool);
     pthread_once(&fork_once, watch_forks);
     pool->generation = atomic_load(&fork_count);
     pool->count = count;
