@@ -75,7 +75,8 @@ typedef struct doc_ops {
     /* Write the next byte of one shortest completion (the least byte, where several serve). */
     int (*closing)(void *program, const doc *at, uint8_t *byte);
     /* JSON pointer of the value that is being read (its first byte was), else of the innermost container
-     * between values, UTF-8 NUL-terminated, cut to cap; its length. What is not JSON gives "". */
+     * between values, UTF-8 NUL-terminated; its length. What does not fit into cap is not written: only the
+     * length counts. What is not JSON gives "". */
     uint32_t (*pointer)(void *program, const doc *at, char *out, uint32_t cap);
     void (*lexical)(void *program, const doc *at, doc_lexical *out);
     /* Exceptions of the uniform string being read: decoded remainders (the rest of a declared key, or of

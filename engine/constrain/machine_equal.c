@@ -105,15 +105,15 @@ int number_lives(doc_arena *arena, const pos *p, const thread *t)
     if (p->f->seen == NULL)
         return 1;
     uint64_t mark = doc_arena_mark(arena);
-    uint32_t total = text_len(p->raw), base = total - p->w->raw_from;
-    char *word = doc_arena_alloc(arena, (uint64_t)total + REACH_LEN);
-    char *canonical = doc_arena_alloc(arena, (uint64_t)total + REACH_LEN + 24);
+    uint32_t from = p->w->raw_from, base = text_len(p->raw) - from;
+    char *word = doc_arena_alloc(arena, (uint64_t)base + REACH_LEN);
+    char *canonical = doc_arena_alloc(arena, (uint64_t)base + REACH_LEN + 24);
     reach *all = doc_arena_alloc(arena, REACH * sizeof *all);
     if (word == NULL || canonical == NULL || all == NULL)
         return 0;
-    text_copy(p->raw, word);
+    text_copy(p->raw, from, word);
     all[0] = (reach){t->state, 0, 0, 0};
-    int lives = reach_unused(t->lang, all, p->f->seen, word + p->w->raw_from, base, canonical);
+    int lives = reach_unused(t->lang, all, p->f->seen, word, base, canonical);
     doc_arena_reset(arena, mark);
     return lives;
 }
@@ -149,7 +149,10 @@ static void *need(reader *r, uint64_t bytes)
 /* The string at r->at, decoded, after its opening quote; past its closing one. */
 static slice read_string(reader *r)
 {
-    slice out = {need(r, r->len + 4), 0, 0};
+    uint32_t end = r->at;
+    while (end < r->len && r->s[end] != '"')
+        end += r->s[end] == '\\' ? 2 : 1;
+    slice out = {need(r, (uint64_t)(end - r->at) + 4), 0, 0}; /* decoding never lengthens */
     character c = {SUB_PLAIN, 0, 0, 0};
     while (out.at && r->at < r->len && (r->s[r->at] != '"' || c.sub != SUB_PLAIN)) {
         int32_t cp = char_step(&c, (uint8_t)r->s[r->at++]);

@@ -189,7 +189,7 @@ uint32_t lang_shortest(const lang *l, uint32_t state, const points *set, uint32_
 
 const text *text_add(doc_arena *arena, const text *prev, uint8_t byte);
 uint32_t text_len(const text *t);
-void text_copy(const text *t, char *out);          /* len bytes, no NUL */
+void text_copy(const text *t, uint32_t from, char *out); /* the bytes from there on, no NUL */
 /* Whether t is the first text_len(t) bytes of s. */
 int text_prefixes(const text *t, const char *s, uint32_t len);
 
@@ -263,6 +263,9 @@ void item_take(const objinfo *o, item *it, uint32_t member, uint64_t *words);
 void item_count_member(const objinfo *o, item *it, uint32_t member);
 /* Declared keys lo … hi of an item that may come: whether there are. */
 int any_allowed(const uint64_t *allowed, uint32_t lo, uint32_t hi);
+/* Of the sorted keys lo … hi, which agree up to byte `at`: the first that goes on with a code point of at
+ * least cp. */
+uint32_t key_first_from(const objinfo *o, uint32_t at, uint32_t cp, uint32_t lo, uint32_t hi);
 
 /* ---- machine_read.c ------------------------------------------------------------------------- */
 

@@ -111,17 +111,13 @@ uint8_t byte_class(uint8_t byte)
 
 int trie_classes(trie *t)
 {
-    uint32_t *open = malloc((t->depth + 1) * sizeof *open), depth = 0;
     t->below = calloc(t->n, sizeof *t->below);
-    for (uint32_t node = 0; open != NULL && t->below != NULL && node < t->n; node++) {
-        while (depth > 0 && node >= trie_end(t, open[depth - 1]))
-            depth--;
-        for (uint32_t i = 0; i < depth; i++)
-            t->below[open[i]] |= (uint64_t)1 << byte_class(trie_byte(t, node));
-        open[depth++] = node;
-    }
-    free(open);
-    return open != NULL && t->below != NULL;
+    if (t->below == NULL)
+        return 0;
+    for (uint32_t node = t->n; node-- > 0;) /* children first */
+        for (uint32_t child = node + 1; child < trie_end(t, node); child = trie_end(t, child))
+            t->below[node] |= (uint64_t)1 << byte_class(trie_byte(t, child)) | t->below[child];
+    return 1;
 }
 
 void trie_free(trie *t)
