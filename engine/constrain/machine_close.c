@@ -8,6 +8,8 @@
 #include <string.h>
 
 #define MAX_FRAMES (MACHINE_MAX_NESTING + 2)
+#define SEARCH_STEPS 400000 /* one for each byte tried, and each item before it that it may have to differ from */
+#define SEARCH_BYTES (256u << 20)
 
 /* ---- What comes after values ----------------------------------------------------------------- */
 
@@ -77,6 +79,28 @@ static uint32_t frame_bound(const machine *m, const frame *f, int complete)
     return best;
 }
 
+/* The same where the string or number is an item that must differ from others: exact where the text so far
+ * is one that the array has, which is where endings that must not be would else be taken for the nearest. */
+static uint32_t unused_left(const pos *at, const thread *t, uint32_t left)
+{
+    const seen *used = at->f->unique ? at->f->seen : NULL;
+    if (left > 0 || used == NULL || at->sub != SUB_PLAIN || !must_differ(at->w, t->owner))
+        return left;
+    uint32_t len = text_len(at->text);
+    doc_arena *arena = doc_arena_new(SEARCH_BYTES);
+    char *word = arena ? doc_arena_alloc(arena, len + 1ull) : NULL;
+    if (word != NULL && at->lex == LEX_NUMBER) {
+        left = number_left(arena, at, t);
+    } else if (word != NULL) {
+        situation s = {.seen = used, .minus = NONE};
+        text_copy(at->text, 0, word);
+        if (seen_has(used, 's', word, len) && cheapest_words(t->lang, t->state, word, len, NULL, &s, 1, &left, NULL) == 0)
+            left = NONE;
+    }
+    doc_arena_free(arena);
+    return left;
+}
+
 static uint32_t thread_bound(const machine *m, const pos *at)
 {
     uint32_t best = NONE;
@@ -90,7 +114,8 @@ static uint32_t thread_bound(const machine *m, const pos *at)
         if (at->lex == LEX_LITERAL)
             cost = (at->sub == 1 ? 5u : 4u) - at->left;
         else
-            cost = n ? lang_shortest(t->lang, t->state, set, n) : lang_distance(t->lang, t->state);
+            cost = n ? lang_shortest(t->lang, t->state, set, n)
+                     : unused_left(at, t, lang_distance(t->lang, t->state));
         if (at->lex == LEX_STRING)
             cost = add_cost(cost, 1);
         cost = add_cost(cost, at->w->entries[t->owner].after);
@@ -294,9 +319,6 @@ static uint32_t bound(const machine *m, const pos *at)
 
 /* ---- Search where bounds are not exact ------------------------------------------------------------ */
 
-#define SEARCH_STEPS 400000 /* one for each byte tried, and each item before it that it may have to differ from */
-#define SEARCH_BYTES (256u << 20)
-
 typedef struct step {
     const pos *at;
     uint64_t mark;               /* of the arena before it was made */
@@ -344,8 +366,10 @@ static int within(ending *q, const pos *at)
         q->steps += 1 + (s->at->f->seen ? s->at->f->seen->n : 0);
         if (doc_arena_failed(q->arena) || q->steps > SEARCH_STEPS)
             return -1;
-        if (next == NULL || next == s->at)
+        if (next == NULL || next == s->at) {
+            doc_arena_reset(q->arena, mark);
             continue;
+        }
         uint32_t length = add_cost(bound(q->m, next), q->top);
         if (length > q->limit) {
             q->beyond = length < q->beyond ? length : q->beyond;

@@ -199,8 +199,17 @@ int text_prefixes(const text *t, const char *s, uint32_t len);
  * NULL: out of memory. */
 const seen *canonical_item(doc_arena *arena, const seen *prev, const char *raw, uint32_t len);
 int seen_has(const seen *list, char kind, const char *bytes, uint32_t len);
-/* Whether the number that p reads can still become one that its array does not have. */
-int number_lives(doc_arena *arena, const pos *p, const thread *t);
+/* A list to look up many texts in: by hash, where it is long. No memory: the list is walked. */
+typedef struct seen_index {
+    const seen *list;
+    const seen **table;          /* open addressing; NULL: few */
+    uint32_t mask;
+} seen_index;
+void seen_index_open(seen_index *x, const seen *list);
+int seen_index_has(const seen_index *x, char kind, const char *bytes, uint32_t len);
+void seen_index_close(seen_index *x);
+/* Fewest bytes after which the number that p reads is one that its array does not have; NONE: there is none. */
+uint32_t number_left(doc_arena *arena, const pos *p, const thread *t);
 
 /* ---- machine_plan.c: what completes an item ------------------------------------------------- */
 

@@ -586,7 +586,7 @@ static const pos *unused_numbers(doc_arena *arena, const pos *at)
     pos *p = (pos *)(uintptr_t)at;
     uint32_t n = 0;
     for (uint32_t i = 0; i < p->n; i++)
-        if (!must_differ(p->w, p->t[i].owner) || number_lives(arena, p, &p->t[i]))
+        if (!must_differ(p->w, p->t[i].owner) || number_left(arena, p, &p->t[i]) != NONE)
             p->t[n++] = p->t[i];
     p->n = n;
     return n ? p : NULL;

@@ -8,6 +8,7 @@
 
 #define MIN_TOKENS 24u /* below a node, to look for a string body there */
 #define MAX_EXCEPTIONS 512u
+#define MAX_BODIES 16u /* strings within one token that are looked up: walks into entries nest so deep */
 
 /* Remainders of the string being read after which closing it leads elsewhere. */
 typedef struct except {
@@ -255,12 +256,15 @@ static int walk_body(mask_walk *w, const walk_over *o, uint32_t node, const doc 
 static int try_body(mask_walk *w, const walk_over *o, uint32_t node, const doc *at)
 {
     doc_lexical lex;
-    if (o->name < 0 || tokens_below(o->t, node) < MIN_TOKENS)
+    if (o->name < 0 || w->bodies == MAX_BODIES || tokens_below(o->t, node) < MIN_TOKENS)
         return -1;
     w->ops->lexical(w->program, at, &lex);
     if (lex.kind != DOC_IN_STRING && lex.kind != DOC_IN_TEXT)
         return -1;
-    return walk_body(w, o, node, at, &lex);
+    w->bodies++;
+    int result = walk_body(w, o, node, at, &lex);
+    w->bodies--;
+    return result;
 }
 
 /* Set the tokens below `root` that may be read from `at`; o->stack has room for the trie's depth. */

@@ -260,7 +260,7 @@ engine_status engine_matcher_forced(engine_matcher *m, char *out, uint64_t cap, 
 
 /* Bytes of an ending that are known already. */
 typedef struct planned {
-    uint8_t bytes[1024];
+    uint8_t bytes[16384];
     uint32_t n, at;
 } planned;
 
