@@ -675,6 +675,25 @@ static int cfg_closing(void *program, const doc *at, uint8_t *byte)
     return 1;
 }
 
+/* Within the rule of one of the items: whether it ends or calls on the way does not matter. */
+static int cfg_reads(void *program, const doc *at, uint64_t classes, uint32_t len)
+{
+    const cfg *g = program;
+    for (uint32_t i = 0; i < at->n && !at->narrow; i++) {
+        const cfg_state *s = &g->states[at->items[i].state], *from = NULL;
+        uint32_t left = len;
+        for (; left > 0 && s != from && s->single && (classes & ~s->runs) == 0; left--) {
+            from = s;
+            s = &g->states[s->next];
+            if (sum(s->distance, at->items[i].node->distance) >= FAR)
+                break;
+        }
+        if (left == 0 || s == from)
+            return 1;
+    }
+    return 0;
+}
+
 static uint32_t cfg_pointer(void *program, const doc *at, char *out, uint32_t cap)
 {
     (void)program;
@@ -718,4 +737,5 @@ const doc_ops cfg_ops = {
     .lexical = cfg_lexical,
     .exceptions = cfg_exceptions,
     .free = cfg_free,
+    .reads = cfg_reads,
 };

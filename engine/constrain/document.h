@@ -95,6 +95,9 @@ typedef struct doc_ops {
      * same one and impossible ones perhaps among them. 0: no element begins here, it has endlessly many
      * texts or more than out->cap, or no memory is left. NULL: never. */
     int (*alternatives)(void *program, doc_arena *arena, const doc *at, doc_choice *out);
+    /* Whether every text of at most len bytes of these classes (byte_class of tokens.h) may be read from here;
+     * 0: not for sure. NULL: never known. */
+    int (*reads)(void *program, const doc *at, uint64_t classes, uint32_t len);
 } doc_ops;
 
 doc_arena *doc_arena_new(uint64_t max_bytes);

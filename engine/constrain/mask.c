@@ -252,6 +252,17 @@ static int walk_body(mask_walk *w, const walk_over *o, uint32_t node, const doc 
 
 /* ---- The walk ------------------------------------------------------------------------------------ */
 
+/* Take all tokens below a node where their bytes alone tell that they may be read. */
+static int take_all(mask_walk *w, const walk_over *o, uint32_t node, const doc *at)
+{
+    const trie *t = o->t;
+    if (w->ops->reads == NULL || t->below == NULL ||
+        !w->ops->reads(w->program, at, t->below[node], t->height[node]))
+        return 0;
+    set_tokens(o->mask, t->list + t->nodes[node].first, tokens_below(t, node));
+    return 1;
+}
+
 /* Take all tokens below a node from a cached entry where the position is in a string body. */
 static int try_body(mask_walk *w, const walk_over *o, uint32_t node, const doc *at)
 {
@@ -288,8 +299,8 @@ static int walk_trie(mask_walk *w, const walk_over *o, uint32_t root, const doc 
             continue;
         }
         set_own(o, node);
-        if (trie_end(t, node) == node + 1) {
-            node++;
+        if (trie_end(t, node) == node + 1 || take_all(w, o, node, next)) {
+            node = trie_end(t, node);
             continue;
         }
         inner.stack = &stack[depth + 1];
