@@ -489,6 +489,13 @@ static void begin(frontier *f, const cfg *g, doc_arena *arena, uint32_t at)
     f->accepting = f->failed = 0;
 }
 
+/* A step took more effort than one may: the arena fails, unless it has for lack of memory. */
+static void too_much(doc_arena *arena)
+{
+    doc_arena_allow(arena, 0);
+    (void)doc_arena_spend(arena, 1);
+}
+
 static const doc *cfg_begin(void *program, doc_arena *arena)
 {
     const cfg *g = program;
@@ -496,7 +503,7 @@ static const doc *cfg_begin(void *program, doc_arena *arena)
     begin(&f, g, arena, 1);
     const doc *at = add_item(&f, &g->bottom, g->start) ? settle(&f) : NULL;
     if (f.failed)
-        (void)doc_arena_alloc(arena, UINT64_MAX);
+        too_much(arena);
     return f.failed ? NULL : at;
 }
 
@@ -598,7 +605,7 @@ static const doc *step_without_effort(const cfg *g, doc_arena *arena, const doc 
     uint8_t closing;
     if (!doc_arena_failed(arena) && cfg_closing((void *)(uintptr_t)g, at, &closing) && closing == byte)
         return step_nearest(g, arena, at, byte);
-    (void)doc_arena_alloc(arena, UINT64_MAX);
+    too_much(arena);
     return NULL;
 }
 
@@ -631,6 +638,8 @@ static const doc *cfg_step(void *program, doc_arena *arena, const doc *at, uint8
         return at;
     f.n_kernel = f.n <= KERNEL ? f.n : 0;
     const doc *next = f.failed ? NULL : settle(&f);
+    if (!doc_arena_spend(arena, f.effort + MERGES_EFFORT - f.merge_effort))
+        return NULL;
     return f.failed ? step_without_effort(g, arena, at, byte) : next;
 }
 

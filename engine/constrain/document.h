@@ -105,7 +105,12 @@ void doc_arena_free(doc_arena *arena);
 void *doc_arena_alloc(doc_arena *arena, uint64_t bytes);   /* not zeroed; NULL once failed */
 uint64_t doc_arena_mark(const doc_arena *arena);
 void doc_arena_reset(doc_arena *arena, uint64_t mark);
+/* 1: memory was short; 2: the effort was spent. */
 int doc_arena_failed(const doc_arena *arena);
+/* Effort that may be spent on positions from now on, in units of the machine's; without end at first. */
+void doc_arena_allow(doc_arena *arena, uint64_t effort);
+/* 0: there is not so much left; the arena has failed. */
+int doc_arena_spend(doc_arena *arena, uint64_t effort);
 uint64_t doc_arena_used(const doc_arena *arena);           /* bytes handed out, roughly */
 
 #endif

@@ -79,12 +79,13 @@ static uint32_t frame_bound(const machine *m, const frame *f, int complete)
     return best;
 }
 
-/* The same where the string or number is an item that must differ from others: exact where the text so far
- * is one that the array has, which is where endings that must not be would else be taken for the nearest. */
+/* The same where a string or number is an item that must differ from others: exact for numbers, and for
+ * strings where the text so far is one that the array has, so that endings which must not be are not taken for
+ * the nearest. */
 static uint32_t unused_left(const pos *at, const thread *t, uint32_t left)
 {
     const seen *used = at->f->unique ? at->f->seen : NULL;
-    if (left > 0 || used == NULL || at->sub != SUB_PLAIN || !must_differ(at->w, t->owner))
+    if (used == NULL || at->sub != SUB_PLAIN || !must_differ(at->w, t->owner) || (at->lex == LEX_STRING && left > 0))
         return left;
     uint32_t len = text_len(at->text);
     doc_arena *arena = doc_arena_new(SEARCH_BYTES);

@@ -16,6 +16,7 @@
 #define WALK_BYTES (256ull << 20)
 #define POINTER_BYTES 4096u         /* of a first buffer: it grows */
 #define MAX_ALTERNATIVES 1024u
+#define MASK_EFFORT (1ull << 29)    /* of the steps of one mask, in units of the machine's */
 
 struct engine_matcher {
     engine_constraint *constraint;
@@ -33,6 +34,15 @@ struct engine_matcher {
 static engine_status no_memory(char *err, size_t errlen)
 {
     return gb_fail(err, errlen, ENGINE_ENOMEM, "out of memory: the positions of a constrained document");
+}
+
+/* Why an arena failed. */
+static engine_status spent(const doc_arena *arena, char *err, size_t errlen)
+{
+    if (arena == NULL || doc_arena_failed(arena) != 2)
+        return no_memory(err, errlen);
+    return gb_fail(err, errlen, ENGINE_EUNSUPPORTED, "the grammar is so ambiguous here that reading on takes too "
+                   "many steps: write it with fewer ways to read the same text");
 }
 
 static engine_status make(engine_matcher **out, engine_constraint *constraint, engine_tokens *tokens, char *err,
@@ -69,9 +79,10 @@ engine_status engine_matcher_new(engine_matcher **out, engine_constraint *constr
     engine_matcher_reset(*out);
     if ((*out)->at != NULL)
         return ENGINE_OK;
+    status = spent((*out)->arena, err, errlen);
     engine_matcher_free(*out);
     *out = NULL;
-    return no_memory(err, errlen);
+    return status;
 }
 
 void engine_matcher_free(engine_matcher *m)
@@ -122,7 +133,10 @@ engine_status engine_matcher_mask(engine_matcher *m, uint32_t *mask, uint64_t wo
         return gb_fail(err, errlen, ENGINE_EINVAL, "a mask of %llu words; the %ld tokens need %llu",
                        (unsigned long long)words, (long)m->tokens->n,
                        ((unsigned long long)m->tokens->n + 31) / 32);
-    return mask_fill(&m->walk, m->at, mask) ? ENGINE_OK : no_memory(err, errlen);
+    doc_arena_allow(m->walk.arena, MASK_EFFORT);
+    engine_status status = mask_fill(&m->walk, m->at, mask) ? ENGINE_OK : spent(m->walk.arena, err, errlen);
+    doc_arena_allow(m->walk.arena, UINT64_MAX);
+    return status;
 }
 
 /* ---- Advancing -------------------------------------------------------------------------------- */
@@ -155,10 +169,11 @@ static engine_status advance(engine_matcher *m, const uint8_t *bytes, uint64_t l
     for (uint64_t i = 0; i < len; i++) {
         const doc *next = m->ops->step(m->program, m->arena, at, bytes[i]);
         if (next == NULL) {
-            int failed = doc_arena_failed(m->arena);
+            engine_status status = doc_arena_failed(m->arena) ? spent(m->arena, err, errlen) : ENGINE_OK;
             doc_arena_reset(m->arena, mark);
-            if (failed)
-                return no_memory(err, errlen);
+            doc_arena_allow(m->arena, UINT64_MAX);
+            if (status != ENGINE_OK)
+                return status;
             return gb_fail(err, errlen, ENGINE_EINVAL, "byte 0x%02x at offset %llu is not allowed by the constraint",
                            bytes[i], (unsigned long long)i);
         }
@@ -248,7 +263,7 @@ engine_status engine_matcher_forced(engine_matcher *m, char *out, uint64_t cap, 
         for (uint32_t i = 0; i < n && at != NULL; i++)
             at = m->ops->step(m->program, arena, at, bytes[i]);
         if (at == NULL)
-            return doc_arena_failed(arena) ? no_memory(err, errlen)
+            return doc_arena_failed(arena) ? spent(arena, err, errlen)
                                            : gb_fail(err, errlen, ENGINE_EINVAL, "internal: a forced byte is refused");
         if (n == 0)
             break;
@@ -356,7 +371,7 @@ static engine_status complete(engine_matcher *m, char *out, uint64_t cap, uint64
     for (; more; more = next_closing(m, at, &plan, &byte)) {
         at = m->ops->step(m->program, arena, at, byte);
         if (at == NULL)
-            return doc_arena_failed(arena) ? no_memory(err, errlen)
+            return doc_arena_failed(arena) ? spent(arena, err, errlen)
                                            : gb_fail(err, errlen, ENGINE_EINVAL, "internal: a closing byte is refused");
         if (json_scan_read(&scan, byte) && names != NULL && !list_pointer(m, at, names))
             return no_memory(err, errlen);
