@@ -21,13 +21,16 @@ struct doc_arena {
     chunk **chunks;
     uint32_t n_chunks, room, at; /* at: the chunk in use; n_chunks where there is none */
     int failed;
+    uint64_t effort; /* left */
 };
 
 doc_arena *doc_arena_new(uint64_t max_bytes)
 {
     doc_arena *a = calloc(1, sizeof *a);
-    if (a != NULL)
-        a->max_bytes = max_bytes;
+    if (a == NULL)
+        return NULL;
+    a->max_bytes = max_bytes;
+    a->effort = UINT64_MAX;
     return a;
 }
 
@@ -91,7 +94,7 @@ static void *alloc_in_next(doc_arena *a, uint64_t bytes)
 void *doc_arena_alloc(doc_arena *a, uint64_t bytes)
 {
     if (a->failed || bytes > a->max_bytes) {
-        a->failed = 1;
+        a->failed = a->failed ? a->failed : 1;
         return NULL;
     }
     bytes = (bytes + 15) & ~(uint64_t)15;
@@ -119,6 +122,19 @@ void doc_arena_reset(doc_arena *a, uint64_t mark)
 int doc_arena_failed(const doc_arena *a)
 {
     return a->failed;
+}
+
+void doc_arena_allow(doc_arena *a, uint64_t effort)
+{
+    a->effort = effort;
+}
+
+int doc_arena_spend(doc_arena *a, uint64_t effort)
+{
+    if (effort > a->effort && !a->failed)
+        a->failed = 2;
+    a->effort -= effort < a->effort ? effort : a->effort;
+    return !a->failed;
 }
 
 uint64_t doc_arena_used(const doc_arena *a)

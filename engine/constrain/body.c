@@ -489,6 +489,27 @@ static uint32_t target(body *b, const body_content *c, uint8_t byte)
     }
 }
 
+/* Of where letters, digits and blanks lead, what most bytes lead to; and the classes that do so as a whole. */
+static void find_runs(body_row *row)
+{
+    static const uint8_t samples[3] = {'a', '0', ' '};
+    uint32_t most = 0;
+    row->next = BODY_DEAD;
+    for (uint32_t i = 0; i < 3; i++) {
+        uint32_t n = 0, to = row->to[samples[i]];
+        for (uint32_t byte = 0; byte < 256; byte++)
+            n += row->to[byte] == to;
+        if (to >= BODY_FIRST && n > most) {
+            most = n;
+            row->next = to;
+        }
+    }
+    row->runs = row->next == BODY_DEAD ? 0 : UINT64_MAX;
+    for (uint32_t byte = 0; byte < 256; byte++)
+        if (row->to[byte] != row->next)
+            row->runs &= ~((uint64_t)1 << byte_class((uint8_t)byte));
+}
+
 const body_row *body_row_of(body *b, uint32_t state)
 {
     if (b->rows[state] != NULL)
@@ -497,12 +518,9 @@ const body_row *body_row_of(body *b, uint32_t state)
     if (row == NULL)
         return NULL;
     body_content c = b->content[state]; /* a copy: the array moves as states are added */
-    row->stays = UINT64_MAX;
-    for (uint32_t byte = 0; byte < 256; byte++) {
+    for (uint32_t byte = 0; byte < 256; byte++)
         row->to[byte] = target(b, &c, (uint8_t)byte);
-        if (row->to[byte] != state)
-            row->stays &= ~((uint64_t)1 << byte_class((uint8_t)byte));
-    }
+    find_runs(row);
     if (b->failed) {
         free(row);
         return NULL;

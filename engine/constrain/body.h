@@ -47,7 +47,8 @@ uint32_t body_state(body *b, const body_places *places);
 /* Where each byte leads from a state: BODY_DEAD, an exit or a state. */
 typedef struct body_row {
     uint32_t to[256];
-    uint64_t stays;   /* classes of bytes (tokens.h) that all lead back to the state */
+    uint64_t runs;    /* classes of bytes (tokens.h) that all lead to the state `next` */
+    uint32_t next;
 } body_row;
 
 /* NULL: out of memory. Valid until the next call of body_row_of. */

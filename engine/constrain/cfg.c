@@ -489,6 +489,13 @@ static void begin(frontier *f, const cfg *g, doc_arena *arena, uint32_t at)
     f->accepting = f->failed = 0;
 }
 
+/* A step took more effort than one may: the arena fails, unless it has for lack of memory. */
+static void too_much(doc_arena *arena)
+{
+    doc_arena_allow(arena, 0);
+    (void)doc_arena_spend(arena, 1);
+}
+
 static const doc *cfg_begin(void *program, doc_arena *arena)
 {
     const cfg *g = program;
@@ -496,7 +503,7 @@ static const doc *cfg_begin(void *program, doc_arena *arena)
     begin(&f, g, arena, 1);
     const doc *at = add_item(&f, &g->bottom, g->start) ? settle(&f) : NULL;
     if (f.failed)
-        (void)doc_arena_alloc(arena, UINT64_MAX);
+        too_much(arena);
     return f.failed ? NULL : at;
 }
 
@@ -598,7 +605,7 @@ static const doc *step_without_effort(const cfg *g, doc_arena *arena, const doc 
     uint8_t closing;
     if (!doc_arena_failed(arena) && cfg_closing((void *)(uintptr_t)g, at, &closing) && closing == byte)
         return step_nearest(g, arena, at, byte);
-    (void)doc_arena_alloc(arena, UINT64_MAX);
+    too_much(arena);
     return NULL;
 }
 
@@ -631,6 +638,8 @@ static const doc *cfg_step(void *program, doc_arena *arena, const doc *at, uint8
         return at;
     f.n_kernel = f.n <= KERNEL ? f.n : 0;
     const doc *next = f.failed ? NULL : settle(&f);
+    if (!doc_arena_spend(arena, f.effort + MERGES_EFFORT - f.merge_effort))
+        return NULL;
     return f.failed ? step_without_effort(g, arena, at, byte) : next;
 }
 
@@ -673,6 +682,25 @@ static int cfg_closing(void *program, const doc *at, uint8_t *byte)
         return 0;
     *byte = (uint8_t)least;
     return 1;
+}
+
+/* Within the rule of one of the items: whether it ends or calls on the way does not matter. */
+static int cfg_reads(void *program, const doc *at, uint64_t classes, uint32_t len)
+{
+    const cfg *g = program;
+    for (uint32_t i = 0; i < at->n && !at->narrow; i++) {
+        const cfg_state *s = &g->states[at->items[i].state], *from = NULL;
+        uint32_t left = len;
+        for (; left > 0 && s != from && s->single && (classes & ~s->runs) == 0; left--) {
+            from = s;
+            s = &g->states[s->next];
+            if (sum(s->distance, at->items[i].node->distance) >= FAR)
+                break;
+        }
+        if (left == 0 || s == from)
+            return 1;
+    }
+    return 0;
 }
 
 static uint32_t cfg_pointer(void *program, const doc *at, char *out, uint32_t cap)
@@ -718,4 +746,5 @@ const doc_ops cfg_ops = {
     .lexical = cfg_lexical,
     .exceptions = cfg_exceptions,
     .free = cfg_free,
+    .reads = cfg_reads,
 };

@@ -117,6 +117,8 @@ typedef struct cfg_state {
     uint32_t edges, n_edges; /* sorted by lo; overlapping where an automaton was not made deterministic */
     uint32_t calls, n_calls;
     uint32_t distance;       /* fewest bytes to the end of the rule; never infinite */
+    uint32_t next;           /* single: bytes of the classes (tokens.h) in `runs` all lead there */
+    uint64_t runs;
     uint8_t end;             /* the rule may end here */
     uint8_t tail;            /* end, nothing else follows, and the rule is not the document */
     uint8_t single;          /* no two edges overlap */

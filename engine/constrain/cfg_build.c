@@ -5,6 +5,7 @@
  * end, and calls of rules that cannot, are left out. Refused: a grammar that admits nothing. All memory
  * is the pool's. */
 #include "cfg_build.h"
+#include "tokens.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -312,6 +313,30 @@ static int too_large(const builder *b)
     return !b->plain && (b->n_states - b->base > 2 * b->n_seen + 1000 || b->weight > 200 * (uint64_t)b->n_seen + 100000);
 }
 
+/* Of where letters, digits and blanks lead, what most bytes lead to; and the classes that do so as a whole. */
+static void find_runs(const builder *b, cfg_state *s)
+{
+    static const uint8_t samples[3] = {'a', '0', ' '};
+    uint32_t to[256], most = 0;
+    memset(to, 0xFF, sizeof to);
+    for (uint32_t k = s->edges; k < s->edges + s->n_edges; k++)
+        for (uint32_t byte = b->edges[k].lo; byte <= b->edges[k].hi; byte++)
+            to[byte] = b->edges[k].to;
+    for (uint32_t i = 0; i < 3; i++) {
+        uint32_t n = 0;
+        for (uint32_t byte = 0; byte < 256; byte++)
+            n += to[byte] == to[samples[i]];
+        if (to[samples[i]] != CFG_NONE && n > most) {
+            most = n;
+            s->next = to[samples[i]];
+        }
+    }
+    s->runs = most > 0 ? UINT64_MAX : 0;
+    for (uint32_t byte = 0; byte < 256; byte++)
+        if (to[byte] != s->next)
+            s->runs &= ~((uint64_t)1 << byte_class((uint8_t)byte));
+}
+
 /* The automaton of one rule; 0 once the pool failed, -1 where subsets blow up. */
 static int build_rule(builder *b, uint32_t rule)
 {
@@ -335,6 +360,8 @@ static int build_rule(builder *b, uint32_t rule)
     for (uint32_t i = first; i < b->n_states; i++) {
         cfg_state *state = &b->states[i];
         state->single = !b->plain;
+        if (state->single)
+            find_runs(b, state);
         state->document = rule == b->a->n_rules - 1;
         state->tail = state->end && state->n_edges == 0 && state->n_calls == 0 && !state->document;
     }

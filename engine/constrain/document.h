@@ -75,7 +75,8 @@ typedef struct doc_ops {
     /* Write the next byte of one shortest completion (the least byte, where several serve). */
     int (*closing)(void *program, const doc *at, uint8_t *byte);
     /* JSON pointer of the value that is being read (its first byte was), else of the innermost container
-     * between values, UTF-8 NUL-terminated, cut to cap; its length. What is not JSON gives "". */
+     * between values, UTF-8 NUL-terminated; its length. What does not fit into cap is not written: only the
+     * length counts. What is not JSON gives "". */
     uint32_t (*pointer)(void *program, const doc *at, char *out, uint32_t cap);
     void (*lexical)(void *program, const doc *at, doc_lexical *out);
     /* Exceptions of the uniform string being read: decoded remainders (the rest of a declared key, or of
@@ -94,6 +95,9 @@ typedef struct doc_ops {
      * same one and impossible ones perhaps among them. 0: no element begins here, it has endlessly many
      * texts or more than out->cap, or no memory is left. NULL: never. */
     int (*alternatives)(void *program, doc_arena *arena, const doc *at, doc_choice *out);
+    /* Whether every text of at most len bytes of these classes (byte_class of tokens.h) may be read from here;
+     * 0: not for sure. NULL: never known. */
+    int (*reads)(void *program, const doc *at, uint64_t classes, uint32_t len);
 } doc_ops;
 
 doc_arena *doc_arena_new(uint64_t max_bytes);
@@ -101,7 +105,12 @@ void doc_arena_free(doc_arena *arena);
 void *doc_arena_alloc(doc_arena *arena, uint64_t bytes);   /* not zeroed; NULL once failed */
 uint64_t doc_arena_mark(const doc_arena *arena);
 void doc_arena_reset(doc_arena *arena, uint64_t mark);
+/* 1: memory was short; 2: the effort was spent. */
 int doc_arena_failed(const doc_arena *arena);
+/* Effort that may be spent on positions from now on, in units of the machine's; without end at first. */
+void doc_arena_allow(doc_arena *arena, uint64_t effort);
+/* 0: there is not so much left; the arena has failed. */
+int doc_arena_spend(doc_arena *arena, uint64_t effort);
 uint64_t doc_arena_used(const doc_arena *arena);           /* bytes handed out, roughly */
 
 #endif

@@ -91,9 +91,22 @@ static int op_alternatives(void *program, doc_arena *arena, const doc *at, doc_c
     return machine_alternatives(program, arena, (const pos *)at, out);
 }
 
-static const doc_ops machine_ops = {op_start,    op_step,    op_allowed, op_accepting, op_keep, op_distance,
-                                    op_closing,  op_pointer, op_lexical, op_exceptions, op_free, op_only,
-                                    op_ending, op_alternatives};
+static const doc_ops machine_ops = {
+    .start = op_start,
+    .step = op_step,
+    .allowed = op_allowed,
+    .accepting = op_accepting,
+    .keep = op_keep,
+    .distance = op_distance,
+    .closing = op_closing,
+    .pointer = op_pointer,
+    .lexical = op_lexical,
+    .exceptions = op_exceptions,
+    .free = op_free,
+    .only = op_only,
+    .ending = op_ending,
+    .alternatives = op_alternatives,
+};
 
 /* ---- Alternatives --------------------------------------------------------------------------------- */
 

@@ -8,6 +8,8 @@
 #include <string.h>
 
 #define MAX_FRAMES (MACHINE_MAX_NESTING + 2)
+#define SEARCH_STEPS 400000 /* one for each byte tried, and each item before it that it may have to differ from */
+#define SEARCH_BYTES (256u << 20)
 
 /* ---- What comes after values ----------------------------------------------------------------- */
 
@@ -77,6 +79,29 @@ static uint32_t frame_bound(const machine *m, const frame *f, int complete)
     return best;
 }
 
+/* The same where a string or number is an item that must differ from others: exact for numbers, and for
+ * strings where the text so far is one that the array has, so that endings which must not be are not taken for
+ * the nearest. */
+static uint32_t unused_left(const pos *at, const thread *t, uint32_t left)
+{
+    const seen *used = at->f->unique ? at->f->seen : NULL;
+    if (used == NULL || at->sub != SUB_PLAIN || !must_differ(at->w, t->owner) || (at->lex == LEX_STRING && left > 0))
+        return left;
+    uint32_t len = text_len(at->text);
+    doc_arena *arena = doc_arena_new(SEARCH_BYTES);
+    char *word = arena ? doc_arena_alloc(arena, len + 1ull) : NULL;
+    if (word != NULL && at->lex == LEX_NUMBER) {
+        left = number_left(arena, at, t);
+    } else if (word != NULL) {
+        situation s = {.seen = used, .minus = NONE};
+        text_copy(at->text, 0, word);
+        if (seen_has(used, 's', word, len) && cheapest_words(t->lang, t->state, word, len, NULL, &s, 1, &left, NULL) == 0)
+            left = NONE;
+    }
+    doc_arena_free(arena);
+    return left;
+}
+
 static uint32_t thread_bound(const machine *m, const pos *at)
 {
     uint32_t best = NONE;
@@ -90,7 +115,8 @@ static uint32_t thread_bound(const machine *m, const pos *at)
         if (at->lex == LEX_LITERAL)
             cost = (at->sub == 1 ? 5u : 4u) - at->left;
         else
-            cost = n ? lang_shortest(t->lang, t->state, set, n) : lang_distance(t->lang, t->state);
+            cost = n ? lang_shortest(t->lang, t->state, set, n)
+                     : unused_left(at, t, lang_distance(t->lang, t->state));
         if (at->lex == LEX_STRING)
             cost = add_cost(cost, 1);
         cost = add_cost(cost, at->w->entries[t->owner].after);
@@ -235,7 +261,7 @@ static uint32_t key_bound(const machine *m, const pos *at)
     char *word = malloc(len + 8u);
     if (word == NULL)
         return NONE;
-    text_copy(at->text, word);
+    text_copy(at->text, 0, word);
     for (uint32_t i = 0; i < at->n; i++) {
         const thread *t = &at->t[i];
         uint32_t cost;
@@ -294,9 +320,6 @@ static uint32_t bound(const machine *m, const pos *at)
 
 /* ---- Search where bounds are not exact ------------------------------------------------------------ */
 
-#define SEARCH_STEPS 400000 /* one for each byte tried, and each item before it that it may have to differ from */
-#define SEARCH_BYTES (256u << 20)
-
 typedef struct step {
     const pos *at;
     uint64_t mark;               /* of the arena before it was made */
@@ -344,8 +367,10 @@ static int within(ending *q, const pos *at)
         q->steps += 1 + (s->at->f->seen ? s->at->f->seen->n : 0);
         if (doc_arena_failed(q->arena) || q->steps > SEARCH_STEPS)
             return -1;
-        if (next == NULL || next == s->at)
+        if (next == NULL || next == s->at) {
+            doc_arena_reset(q->arena, mark);
             continue;
+        }
         uint32_t length = add_cost(bound(q->m, next), q->top);
         if (length > q->limit) {
             q->beyond = length < q->beyond ? length : q->beyond;
@@ -404,14 +429,43 @@ uint32_t machine_distance(const machine *m, const pos *at)
     return exact != NONE ? exact : bound(m, at);
 }
 
+/* The bytes that declared keys go on with, spelled shortest; 0: that takes too many steps to tell, or other
+ * keys may come. */
+static int declared_bytes(const pos *at, uint64_t set[4])
+{
+    uint32_t len = text_len(at->text), steps = 0, cp;
+    memset(set, 0, 4 * sizeof *set);
+    if (at->lex != LEX_KEY || at->sub != SUB_PLAIN)
+        return 0;
+    for (uint32_t i = 0; i < at->n; i++) {
+        const objinfo *o = at->f->items[at->t[i].owner].alt;
+        if (at->t[i].lang != NULL)
+            return 0;
+        for (uint32_t k = at->t[i].state; k < at->t[i].hi;) {
+            uint8_t utf8[4] = {'"'};
+            int ends = o->key[k]->len == len;
+            if (!ends && utf8_read(o->key[k]->text + len, o->key[k]->len - len, &cp) > 0)
+                (void)utf8_write(cp < 0x20 || cp == '"' ? '\\' : cp, utf8);
+            set[utf8[0] >> 6] |= 1ull << (utf8[0] & 63);
+            k = ends ? k + 1 : key_first_from(o, len, cp + 1, k, at->t[i].hi);
+            if (++steps > 64)
+                return 0;
+        }
+    }
+    return 1;
+}
+
 /* The byte after which the bound is least, the first of those; 0: none is needed. */
 static int least_byte(const machine *m, doc_arena *arena, const pos *at, uint8_t *byte)
 {
     uint32_t best = bound(m, at), least = NONE;
-    int found = 0;
+    uint64_t likely[4];
+    int found = 0, known = declared_bytes(at, likely);
     if (best == 0 || best == NONE)
         return 0;
     for (int b = 0; b < 256 && least != best - 1; b++) {
+        if (known && !(likely[b >> 6] >> (b & 63) & 1))
+            continue;
         uint64_t mark = doc_arena_mark(arena);
         const pos *next = machine_step(m, arena, at, (uint8_t)b);
         uint32_t cost = next ? bound(m, next) : NONE;
@@ -475,52 +529,57 @@ int machine_accepting(const pos *at)
 
 typedef struct writer {
     char *out;
-    uint32_t n, cap;
+    uint32_t n, cap;             /* n: bytes of the whole pointer; steps that do not fit into cap are not written */
 } writer;
 
-static void put(writer *w, const char *s, uint32_t len)
+static int escaped(uint8_t b)
 {
-    uint32_t room = w->cap ? w->cap - 1 - w->n : 0;
-    len = len < room ? len : room;
-    memcpy(w->out + w->n, s, len);
-    w->n += len;
+    return b == '~' || b == '/';
 }
 
-static void put_byte(writer *w, uint8_t b)
+/* Where `bytes` more are written; NULL: they are counted only. */
+static char *room_for(writer *w, uint32_t bytes)
 {
-    if (b == '~' || b == '/')
-        put(w, b == '~' ? "~0" : "~1", 2);
-    else
-        put(w, (const char *)&b, 1);
+    char *at = bytes < w->cap && w->n < w->cap - bytes ? w->out + w->n : NULL;
+    w->n = add_cost(w->n, bytes);
+    return at;
 }
 
-/* The step into the value at hand of f. A key's text hangs together backwards: it is written through
- * a window, so that no memory is needed. */
+static void put_index(writer *w, uint32_t index)
+{
+    uint32_t n = 2;
+    for (uint32_t left = index; left >= 10; left /= 10)
+        n++;
+    char *at = room_for(w, n);
+    for (; at && n > 1; index /= 10)
+        at[--n] = (char)('0' + index % 10);
+    if (at)
+        at[0] = '/';
+}
+
+/* A key's text hangs together backwards, and is written so. */
+static void put_key(writer *w, const text *key)
+{
+    uint32_t n = 1;
+    for (const text *t = key; t; t = t->prev)
+        n += 1u + (uint32_t)escaped(t->byte);
+    char *at = room_for(w, n);
+    for (const text *t = key; at && t; t = t->prev) {
+        at[--n] = t->byte == '~' ? '0' : t->byte == '/' ? '1' : (char)t->byte;
+        if (escaped(t->byte))
+            at[--n] = '~';
+    }
+    if (at)
+        at[0] = '/';
+}
+
+/* The step into the value at hand of f. */
 static void put_step(writer *w, const frame *f)
 {
-    if (f->kind == FRAME_ROOT)
-        return;
-    put(w, "/", 1);
-    if (f->kind == FRAME_ARRAY) {
-        char digits[12];
-        uint32_t n = sizeof digits, index = f->index;
-        do
-            digits[--n] = (char)('0' + index % 10);
-        while ((index /= 10) > 0);
-        put(w, digits + n, (uint32_t)sizeof digits - n);
-        return;
-    }
-    enum { WINDOW = 256 };
-    uint8_t window[WINDOW];
-    uint32_t len = text_len(f->key);
-    for (uint32_t from = 0; from < len && w->n + 1 < w->cap; from += WINDOW) {
-        uint32_t to = from + WINDOW < len ? from + WINDOW : len;
-        for (const text *t = f->key; t && t->len > from; t = t->prev)
-            if (t->len <= to)
-                window[t->len - 1 - from] = t->byte;
-        for (uint32_t i = from; i < to; i++)
-            put_byte(w, window[i - from]);
-    }
+    if (f->kind == FRAME_ARRAY)
+        put_index(w, f->index);
+    else if (f->kind == FRAME_OBJECT)
+        put_key(w, f->key);
 }
 
 uint32_t machine_pointer(const pos *at, char *out, uint32_t cap)
@@ -535,6 +594,6 @@ uint32_t machine_pointer(const pos *at, char *out, uint32_t cap)
     if (at->lex == LEX_STRING || at->lex == LEX_NUMBER || at->lex == LEX_LITERAL)
         put_step(&w, at->f);
     if (cap)
-        out[w.n] = 0;
+        out[w.n < cap ? w.n : 0] = 0;
     return w.n;
 }

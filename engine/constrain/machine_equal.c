@@ -14,6 +14,49 @@ int seen_has(const seen *list, char kind, const char *bytes, uint32_t len)
     return 0;
 }
 
+static uint32_t hash_of(const char *bytes, uint32_t len)
+{
+    uint32_t h = 2166136261u;
+    for (uint32_t i = 0; i < len; i++)
+        h = (h ^ (uint8_t)bytes[i]) * 16777619u;
+    return h ^ h >> 15;
+}
+
+void seen_index_open(seen_index *x, const seen *list)
+{
+    uint32_t size = 64, n = list ? list->n : 0;
+    *x = (seen_index){list, NULL, 0};
+    if (n < 16)
+        return;
+    while (size < 2 * n)
+        size *= 2;
+    x->table = calloc(size, sizeof *x->table);
+    x->mask = size - 1;
+    for (const seen *k = x->table ? list : NULL; k; k = k->prev) {
+        uint32_t i = hash_of(k->bytes, k->len) & x->mask;
+        while (x->table[i])
+            i = (i + 1) & x->mask;
+        x->table[i] = k;
+    }
+}
+
+int seen_index_has(const seen_index *x, char kind, const char *bytes, uint32_t len)
+{
+    if (x->table == NULL)
+        return seen_has(x->list, kind, bytes, len);
+    for (uint32_t i = hash_of(bytes, len) & x->mask; x->table[i]; i = (i + 1) & x->mask) {
+        const seen *k = x->table[i];
+        if (k->kind == kind && k->len == len && memcmp(k->bytes, bytes, len) == 0)
+            return 1;
+    }
+    return 0;
+}
+
+void seen_index_close(seen_index *x)
+{
+    free(x->table);
+}
+
 /* ---- Numbers --------------------------------------------------------------------------------- */
 
 static int64_t exponent_of(const char *s, uint32_t len)
@@ -65,7 +108,8 @@ static uint32_t canonical_number(const char *s, uint32_t len, char *out)
     return n;
 }
 
-#define REACH 512    /* texts tried */
+#define REACH 512    /* texts tried, and REACH_SEEN more for each item that the array has */
+#define REACH_SEEN 4
 #define REACH_LEN 400
 
 typedef struct reach {
@@ -79,43 +123,47 @@ static void reach_text(const reach *all, uint32_t i, uint32_t base, char *out)
         out[base + all[i].len - 1] = (char)all[i].byte;
 }
 
-/* Breadth first over the texts that go on from here. What is found after REACH texts is not there: a
- * language of numbers that has another value has one near. */
-static int reach_unused(const lang *l, reach *all, const seen *used, char *word, uint32_t base, char *canonical)
+/* Breadth first over the texts that go on from here: bytes of the first that is not used; NONE: none. What
+ * is not found in `room` texts is not there: a language of numbers that has another value has one near. */
+static uint32_t reach_unused(const lang *l, reach *all, uint32_t room, const seen_index *used, char *word,
+                             uint32_t base, char *canonical)
 {
     uint32_t n = 1;
     for (uint32_t i = 0; i < n; i++) {
         if (lang_accepts(l, all[i].state)) {
             reach_text(all, i, base, word);
             uint32_t len = canonical_number(word, base + all[i].len, canonical);
-            if (!seen_has(used, 'n', canonical, len))
-                return 1;
+            if (!seen_index_has(used, 'n', canonical, len))
+                return all[i].len;
         }
         for (const char *b = "0123456789.eE+-"; *b && all[i].len < REACH_LEN; b++) {
-            uint32_t to = n < REACH ? lang_step(l, all[i].state, (uint8_t)*b) : LANG_DEAD;
+            uint32_t to = n < room ? lang_step(l, all[i].state, (uint8_t)*b) : LANG_DEAD;
             if (to != LANG_DEAD)
                 all[n++] = (reach){to, all[i].len + 1, i, (uint8_t)*b};
         }
     }
-    return 0;
+    return NONE;
 }
 
-int number_lives(doc_arena *arena, const pos *p, const thread *t)
+uint32_t number_left(doc_arena *arena, const pos *p, const thread *t)
 {
     if (p->f->seen == NULL)
-        return 1;
+        return lang_distance(t->lang, t->state);
     uint64_t mark = doc_arena_mark(arena);
-    uint32_t total = text_len(p->raw), base = total - p->w->raw_from;
-    char *word = doc_arena_alloc(arena, (uint64_t)total + REACH_LEN);
-    char *canonical = doc_arena_alloc(arena, (uint64_t)total + REACH_LEN + 24);
-    reach *all = doc_arena_alloc(arena, REACH * sizeof *all);
+    uint32_t from = p->w->raw_from, base = text_len(p->raw) - from, room = REACH + REACH_SEEN * p->f->seen->n;
+    char *word = doc_arena_alloc(arena, (uint64_t)base + REACH_LEN);
+    char *canonical = doc_arena_alloc(arena, (uint64_t)base + REACH_LEN + 24);
+    reach *all = doc_arena_alloc(arena, room * sizeof *all);
     if (word == NULL || canonical == NULL || all == NULL)
-        return 0;
-    text_copy(p->raw, word);
+        return NONE;
+    text_copy(p->raw, from, word);
     all[0] = (reach){t->state, 0, 0, 0};
-    int lives = reach_unused(t->lang, all, p->f->seen, word + p->w->raw_from, base, canonical);
+    seen_index used;
+    seen_index_open(&used, p->f->seen);
+    uint32_t left = reach_unused(t->lang, all, room, &used, word, base, canonical);
+    seen_index_close(&used);
     doc_arena_reset(arena, mark);
-    return lives;
+    return left;
 }
 
 /* ---- Values ---------------------------------------------------------------------------------- */
@@ -149,7 +197,10 @@ static void *need(reader *r, uint64_t bytes)
 /* The string at r->at, decoded, after its opening quote; past its closing one. */
 static slice read_string(reader *r)
 {
-    slice out = {need(r, r->len + 4), 0, 0};
+    uint32_t end = r->at;
+    while (end < r->len && r->s[end] != '"')
+        end += r->s[end] == '\\' ? 2 : 1;
+    slice out = {need(r, (uint64_t)(end - r->at) + 4), 0, 0}; /* decoding never lengthens */
     character c = {SUB_PLAIN, 0, 0, 0};
     while (out.at && r->at < r->len && (r->s[r->at] != '"' || c.sub != SUB_PLAIN)) {
         int32_t cp = char_step(&c, (uint8_t)r->s[r->at++]);

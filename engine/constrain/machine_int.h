@@ -189,7 +189,7 @@ uint32_t lang_shortest(const lang *l, uint32_t state, const points *set, uint32_
 
 const text *text_add(doc_arena *arena, const text *prev, uint8_t byte);
 uint32_t text_len(const text *t);
-void text_copy(const text *t, char *out);          /* len bytes, no NUL */
+void text_copy(const text *t, uint32_t from, char *out); /* the bytes from there on, no NUL */
 /* Whether t is the first text_len(t) bytes of s. */
 int text_prefixes(const text *t, const char *s, uint32_t len);
 
@@ -199,8 +199,17 @@ int text_prefixes(const text *t, const char *s, uint32_t len);
  * NULL: out of memory. */
 const seen *canonical_item(doc_arena *arena, const seen *prev, const char *raw, uint32_t len);
 int seen_has(const seen *list, char kind, const char *bytes, uint32_t len);
-/* Whether the number that p reads can still become one that its array does not have. */
-int number_lives(doc_arena *arena, const pos *p, const thread *t);
+/* A list to look up many texts in: by hash, where it is long. No memory: the list is walked. */
+typedef struct seen_index {
+    const seen *list;
+    const seen **table;          /* open addressing; NULL: few */
+    uint32_t mask;
+} seen_index;
+void seen_index_open(seen_index *x, const seen *list);
+int seen_index_has(const seen_index *x, char kind, const char *bytes, uint32_t len);
+void seen_index_close(seen_index *x);
+/* Fewest bytes after which the number that p reads is one that its array does not have; NONE: there is none. */
+uint32_t number_left(doc_arena *arena, const pos *p, const thread *t);
 
 /* ---- machine_plan.c: what completes an item ------------------------------------------------- */
 
@@ -263,6 +272,9 @@ void item_take(const objinfo *o, item *it, uint32_t member, uint64_t *words);
 void item_count_member(const objinfo *o, item *it, uint32_t member);
 /* Declared keys lo … hi of an item that may come: whether there are. */
 int any_allowed(const uint64_t *allowed, uint32_t lo, uint32_t hi);
+/* Of the sorted keys lo … hi, which agree up to byte `at`: the first that goes on with a code point of at
+ * least cp. */
+uint32_t key_first_from(const objinfo *o, uint32_t at, uint32_t cp, uint32_t lo, uint32_t hi);
 
 /* ---- machine_read.c ------------------------------------------------------------------------- */
 

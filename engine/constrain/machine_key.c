@@ -309,6 +309,19 @@ const pos *key_open(const machine *m, doc_arena *arena, const pos *at)
     return p->n ? p : NULL;
 }
 
+uint32_t key_first_from(const objinfo *o, uint32_t at, uint32_t cp, uint32_t lo, uint32_t hi)
+{
+    while (lo < hi) {
+        uint32_t mid = lo + (hi - lo) / 2, found;
+        const ir_key *k = o->key[mid];
+        if (k->len > at && utf8_read(k->text + at, k->len - at, &found) > 0 && found >= cp)
+            hi = mid;
+        else
+            lo = mid + 1;
+    }
+    return lo;
+}
+
 /* Half a character: the thread lives if some key goes on with what it can become. */
 static int key_part_lives(const pos *at, const thread *t, const points *set, uint32_t n_set)
 {
@@ -316,13 +329,12 @@ static int key_part_lives(const pos *at, const thread *t, const points *set, uin
     if (t->lang)
         return word_lives(t->lang, t->state, at->text, set, n_set, o, at->f->seen);
     const uint64_t *allowed = at->keys->allowed[t->owner];
-    uint32_t len = text_len(at->text), cp;
-    for (uint32_t k = t->state; k < t->hi; k++)
-        if (has(allowed, k) && o->key[k]->len > len) {
-            (void)utf8_read(o->key[k]->text + len, o->key[k]->len - len, &cp);
-            if (in_points(set, n_set, cp))
-                return 1;
-        }
+    uint32_t len = text_len(at->text);
+    for (uint32_t i = 0; i < n_set; i++) {
+        uint32_t first = key_first_from(o, len, set[i].lo, t->state, t->hi);
+        if (any_allowed(allowed, first, key_first_from(o, len, set[i].hi + 1, first, t->hi)))
+            return 1;
+    }
     return 0;
 }
 
@@ -396,7 +408,7 @@ static const seen *key_seen(doc_arena *arena, const pos *at)
     k->n = k->prev ? k->prev->n + 1 : 1;
     k->len = len;
     k->kind = 'k';
-    text_copy(at->text, k->bytes);
+    text_copy(at->text, 0, k->bytes);
     k->bytes[len] = 0;
     return k;
 }

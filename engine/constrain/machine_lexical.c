@@ -190,6 +190,18 @@ static uint32_t only_of(const machine *m, doc_arena *arena, const pos *at, const
     return n == 1;
 }
 
+/* Inside an escape or a UTF-8 sequence. Hexadecimal letters come in two cases, which are two ways. */
+static uint32_t only_in_character(const machine *m, doc_arena *arena, const pos *at, uint8_t out[DOC_ONLY])
+{
+    char continuations[65];
+    if (at->sub != SUB_UTF8)
+        return only_of(m, arena, at, "\"\\/bfnrtu0123456789acdeABCDEF", out);
+    for (int i = 0; i < 64; i++)
+        continuations[i] = (char)(0x80 + i);
+    continuations[64] = 0;
+    return only_of(m, arena, at, continuations, out);
+}
+
 uint32_t machine_only(const machine *m, doc_arena *arena, const pos *at, uint8_t out[DOC_ONLY])
 {
     uint32_t found = 0;
@@ -198,7 +210,7 @@ uint32_t machine_only(const machine *m, doc_arena *arena, const pos *at, uint8_t
         return only_of(m, arena, at, "aelrsu", out);
     if (at->lex == LEX_STRING || at->lex == LEX_KEY) {
         if (at->sub != SUB_PLAIN)
-            return 0;
+            return only_in_character(m, arena, at, out);
         for (uint32_t i = 0; i < at->n; i++)
             if (!(at->t[i].lang != NULL ? only_in_lang(&at->t[i], &found, &any)
                                         : only_of_declared(at, &at->t[i], &found, &any)))

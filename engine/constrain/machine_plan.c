@@ -141,50 +141,15 @@ typedef struct search {
     spelled *first;              /* NULL: not wanted */
     uint64_t effort;
     int failed;
-    const seen **taken;          /* keys seen, by hash, open addressing; NULL: few, or no memory */
-    uint32_t mask;
+    seen_index taken;            /* keys or items seen */
 } search;
-
-static uint32_t hash_of(const char *word, uint32_t len)
-{
-    uint32_t h = 2166136261u;
-    for (uint32_t i = 0; i < len; i++)
-        h = (h ^ (uint8_t)word[i]) * 16777619u;
-    return h ^ h >> 15;
-}
-
-/* Many keys seen are looked up by hash. */
-static void index_seen(search *q)
-{
-    uint32_t size = 64, n = q->s->seen ? q->s->seen->n : 0;
-    if (n < 16)
-        return;
-    while (size < 2 * n)
-        size *= 2;
-    q->taken = calloc(size, sizeof *q->taken);
-    q->mask = size - 1;
-    for (const seen *k = q->taken ? q->s->seen : NULL; k; k = k->prev) {
-        uint32_t i = hash_of(k->bytes, k->len) & q->mask;
-        while (q->taken[i])
-            i = (i + 1) & q->mask;
-        q->taken[i] = k;
-    }
-}
 
 static int excluded(const search *q)
 {
     if (q->s->word && q->s->word_len == q->len && memcmp(q->s->word, q->word, q->len) == 0)
         return 1;
-    if (q->taken) {
-        for (uint32_t i = hash_of(q->word, q->len) & q->mask; q->taken[i]; i = (i + 1) & q->mask) {
-            const seen *k = q->taken[i];
-            if (k->len == q->len && (k->kind == 'k' || k->kind == 's') && memcmp(k->bytes, q->word, q->len) == 0)
-                return 1;
-        }
-    }
-    for (const seen *k = q->taken ? NULL : q->s->seen; k; k = k->prev)
-        if (k->len == q->len && (k->kind == 'k' || k->kind == 's') && memcmp(k->bytes, q->word, q->len) == 0)
-            return 1;
+    if (seen_index_has(&q->taken, 'k', q->word, q->len) || seen_index_has(&q->taken, 's', q->word, q->len))
+        return 1;
     uint32_t index;
     return word_declared(q->o, q->word, q->len, &index);
 }
@@ -279,7 +244,7 @@ uint32_t cheapest_words(const lang *l, uint32_t state, const char *prefix, uint3
     uint64_t count = lang_count(l, state);
     search q = {.l = l, .o = o, .s = s, .want = n, .costs = costs, .first = first, .len = prefix_len};
     level *stack = NULL;
-    index_seen(&q);
+    seen_index_open(&q.taken, s->seen);
     for (q.exact = least; q.n < n && q.met < count && !q.failed; q.exact++) {
         q.len = prefix_len;
         if (!grow_levels(&q, &stack, &levels))
@@ -289,7 +254,7 @@ uint32_t cheapest_words(const lang *l, uint32_t state, const char *prefix, uint3
         words_of_cost(&q, state, stack, levels);
     }
     free(q.word);
-    free(q.taken);
+    seen_index_close(&q.taken);
     free(stack);
     return q.n;
 }

@@ -184,11 +184,11 @@ static int stays(const want *w, const uint32_t *ends, uint32_t n)
 static const seen *item_seen(doc_arena *arena, const want *w, const text *raw, int *again)
 {
     uint32_t len = text_len(raw) - w->raw_from;
-    char *all = doc_arena_alloc(arena, (uint64_t)text_len(raw) + 1);
+    char *all = doc_arena_alloc(arena, (uint64_t)len + 1);
     if (all == NULL)
         return NULL;
-    text_copy(raw, all);
-    const seen *new_seen = canonical_item(arena, w->frame->seen, all + w->raw_from, len);
+    text_copy(raw, w->raw_from, all);
+    const seen *new_seen = canonical_item(arena, w->frame->seen, all, len);
     *again = new_seen && seen_has(new_seen->prev, new_seen->kind, new_seen->bytes, new_seen->len);
     return *again ? new_seen->prev : new_seen;
 }
@@ -586,7 +586,7 @@ static const pos *unused_numbers(doc_arena *arena, const pos *at)
     pos *p = (pos *)(uintptr_t)at;
     uint32_t n = 0;
     for (uint32_t i = 0; i < p->n; i++)
-        if (!must_differ(p->w, p->t[i].owner) || number_lives(arena, p, &p->t[i]))
+        if (!must_differ(p->w, p->t[i].owner) || number_left(arena, p, &p->t[i]) != NONE)
             p->t[n++] = p->t[i];
     p->n = n;
     return n ? p : NULL;

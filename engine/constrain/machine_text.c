@@ -291,10 +291,10 @@ uint32_t text_len(const text *t)
     return t ? t->len : 0;
 }
 
-void text_copy(const text *t, char *out)
+void text_copy(const text *t, uint32_t from, char *out)
 {
-    for (; t; t = t->prev)
-        out[t->len - 1] = (char)t->byte;
+    for (; t && t->len > from; t = t->prev)
+        out[t->len - 1 - from] = (char)t->byte;
 }
 
 int text_prefixes(const text *t, const char *s, uint32_t len)

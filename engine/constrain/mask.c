@@ -8,6 +8,7 @@
 
 #define MIN_TOKENS 24u /* below a node, to look for a string body there */
 #define MAX_EXCEPTIONS 512u
+#define MAX_BODIES 16u /* strings within one token that are looked up: walks into entries nest so deep */
 
 /* Remainders of the string being read after which closing it leads elsewhere. */
 typedef struct except {
@@ -251,16 +252,30 @@ static int walk_body(mask_walk *w, const walk_over *o, uint32_t node, const doc 
 
 /* ---- The walk ------------------------------------------------------------------------------------ */
 
+/* Take all tokens below a node where their bytes alone tell that they may be read. */
+static int take_all(mask_walk *w, const walk_over *o, uint32_t node, const doc *at)
+{
+    const trie *t = o->t;
+    if (w->ops->reads == NULL || t->below == NULL ||
+        !w->ops->reads(w->program, at, t->below[node], t->height[node]))
+        return 0;
+    set_tokens(o->mask, t->list + t->nodes[node].first, tokens_below(t, node));
+    return 1;
+}
+
 /* Take all tokens below a node from a cached entry where the position is in a string body. */
 static int try_body(mask_walk *w, const walk_over *o, uint32_t node, const doc *at)
 {
     doc_lexical lex;
-    if (o->name < 0 || tokens_below(o->t, node) < MIN_TOKENS)
+    if (o->name < 0 || w->bodies == MAX_BODIES || tokens_below(o->t, node) < MIN_TOKENS)
         return -1;
     w->ops->lexical(w->program, at, &lex);
     if (lex.kind != DOC_IN_STRING && lex.kind != DOC_IN_TEXT)
         return -1;
-    return walk_body(w, o, node, at, &lex);
+    w->bodies++;
+    int result = walk_body(w, o, node, at, &lex);
+    w->bodies--;
+    return result;
 }
 
 /* Set the tokens below `root` that may be read from `at`; o->stack has room for the trie's depth. */
@@ -284,8 +299,8 @@ static int walk_trie(mask_walk *w, const walk_over *o, uint32_t root, const doc 
             continue;
         }
         set_own(o, node);
-        if (trie_end(t, node) == node + 1) {
-            node++;
+        if (trie_end(t, node) == node + 1 || take_all(w, o, node, next)) {
+            node = trie_end(t, node);
             continue;
         }
         inner.stack = &stack[depth + 1];

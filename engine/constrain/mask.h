@@ -74,6 +74,7 @@ typedef struct mask_walk {
     doc_arena *arena;       /* positions of the walk */
     struct mask_frame *stack;
     uint32_t room;
+    uint32_t bodies;        /* string bodies looked up within one another at the moment */
 } mask_walk;
 
 /* The cache of a constraint for these tokens, made when it is first asked for; NULL: out of memory.

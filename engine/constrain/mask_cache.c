@@ -221,6 +221,21 @@ static void add_all(making *k, uint32_t node)
     k->n_inside += n;
 }
 
+/* Whether all that stands below the node stays in the body, which is in `state` there, for its classes of
+ * bytes alone. */
+static int all_inside(making *k, uint32_t node, uint32_t state)
+{
+    for (uint32_t left = k->t->height[node]; left > 0; left--) {
+        const body_row *row = body_row_of(k->cache->body, state);
+        if (row == NULL || (k->t->below[node] & ~row->runs) != 0)
+            return 0;
+        if (row->next == state)
+            return 1;
+        state = row->next;
+    }
+    return 1;
+}
+
 /* Walk the subtree of the node with the automaton of the body. Where exceptions may follow besides what it
  * allows, any token with an escape is left to be read from the position. */
 static int walk_body(making *k, uint32_t node, uint32_t start)
@@ -244,8 +259,8 @@ static int walk_body(making *k, uint32_t node, uint32_t start)
         if (!covered && byte == '\\') {
             add_slow(k, node);
         } else if (to >= BODY_FIRST || (!covered && to == BODY_DEAD && byte != '"')) {
-            if (to >= BODY_FIRST && to == k->states[depth] && (t->below[node] & ~row->stays) == 0) {
-                add_all(k, node); /* nothing below leads anywhere else */
+            if (to >= BODY_FIRST && t->height[node] > 0 && all_inside(k, node, to)) {
+                add_all(k, node);
                 node = trie_end(t, node);
                 continue;
             }

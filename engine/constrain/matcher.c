@@ -14,8 +14,9 @@
 
 #define COMPACT_BYTES (64u << 10)   /* let at least so much grow before copying */
 #define WALK_BYTES (256ull << 20)
-#define POINTER_BYTES 65536u
+#define POINTER_BYTES 4096u         /* of a first buffer: it grows */
 #define MAX_ALTERNATIVES 1024u
+#define MASK_EFFORT (1ull << 29)    /* of the steps of one mask, in units of the machine's */
 
 struct engine_matcher {
     engine_constraint *constraint;
@@ -33,6 +34,15 @@ struct engine_matcher {
 static engine_status no_memory(char *err, size_t errlen)
 {
     return gb_fail(err, errlen, ENGINE_ENOMEM, "out of memory: the positions of a constrained document");
+}
+
+/* Why an arena failed. */
+static engine_status spent(const doc_arena *arena, char *err, size_t errlen)
+{
+    if (arena == NULL || doc_arena_failed(arena) != 2)
+        return no_memory(err, errlen);
+    return gb_fail(err, errlen, ENGINE_EUNSUPPORTED, "the grammar is so ambiguous here that reading on takes too "
+                   "many steps: write it with fewer ways to read the same text");
 }
 
 static engine_status make(engine_matcher **out, engine_constraint *constraint, engine_tokens *tokens, char *err,
@@ -69,9 +79,10 @@ engine_status engine_matcher_new(engine_matcher **out, engine_constraint *constr
     engine_matcher_reset(*out);
     if ((*out)->at != NULL)
         return ENGINE_OK;
+    status = spent((*out)->arena, err, errlen);
     engine_matcher_free(*out);
     *out = NULL;
-    return no_memory(err, errlen);
+    return status;
 }
 
 void engine_matcher_free(engine_matcher *m)
@@ -122,7 +133,10 @@ engine_status engine_matcher_mask(engine_matcher *m, uint32_t *mask, uint64_t wo
         return gb_fail(err, errlen, ENGINE_EINVAL, "a mask of %llu words; the %ld tokens need %llu",
                        (unsigned long long)words, (long)m->tokens->n,
                        ((unsigned long long)m->tokens->n + 31) / 32);
-    return mask_fill(&m->walk, m->at, mask) ? ENGINE_OK : no_memory(err, errlen);
+    doc_arena_allow(m->walk.arena, MASK_EFFORT);
+    engine_status status = mask_fill(&m->walk, m->at, mask) ? ENGINE_OK : spent(m->walk.arena, err, errlen);
+    doc_arena_allow(m->walk.arena, UINT64_MAX);
+    return status;
 }
 
 /* ---- Advancing -------------------------------------------------------------------------------- */
@@ -155,10 +169,11 @@ static engine_status advance(engine_matcher *m, const uint8_t *bytes, uint64_t l
     for (uint64_t i = 0; i < len; i++) {
         const doc *next = m->ops->step(m->program, m->arena, at, bytes[i]);
         if (next == NULL) {
-            int failed = doc_arena_failed(m->arena);
+            engine_status status = doc_arena_failed(m->arena) ? spent(m->arena, err, errlen) : ENGINE_OK;
             doc_arena_reset(m->arena, mark);
-            if (failed)
-                return no_memory(err, errlen);
+            doc_arena_allow(m->arena, UINT64_MAX);
+            if (status != ENGINE_OK)
+                return status;
             return gb_fail(err, errlen, ENGINE_EINVAL, "byte 0x%02x at offset %llu is not allowed by the constraint",
                            bytes[i], (unsigned long long)i);
         }
@@ -248,7 +263,7 @@ engine_status engine_matcher_forced(engine_matcher *m, char *out, uint64_t cap, 
         for (uint32_t i = 0; i < n && at != NULL; i++)
             at = m->ops->step(m->program, arena, at, bytes[i]);
         if (at == NULL)
-            return doc_arena_failed(arena) ? no_memory(err, errlen)
+            return doc_arena_failed(arena) ? spent(arena, err, errlen)
                                            : gb_fail(err, errlen, ENGINE_EINVAL, "internal: a forced byte is refused");
         if (n == 0)
             break;
@@ -260,7 +275,7 @@ engine_status engine_matcher_forced(engine_matcher *m, char *out, uint64_t cap, 
 
 /* Bytes of an ending that are known already. */
 typedef struct planned {
-    uint8_t bytes[1024];
+    uint8_t bytes[16384];
     uint32_t n, at;
 } planned;
 
@@ -301,15 +316,27 @@ static void put_string(list *l, const char *text, uint32_t len)
     put(l, '"');
 }
 
-static engine_status list_pointer(engine_matcher *m, const doc *at, list *filled, char *buffer, char *err,
-                                  size_t errlen)
+/* JSON pointers of the values that an ending fills, one after the other in a buffer that grows. */
+typedef struct naming {
+    list filled;
+    char *buffer;
+    uint32_t room;
+} naming;
+
+/* 0: out of memory. */
+static int list_pointer(engine_matcher *m, const doc *at, naming *names)
 {
-    uint32_t len = m->ops->pointer(m->program, at, buffer, POINTER_BYTES);
-    if (len >= POINTER_BYTES)
-        return gb_fail(err, errlen, ENGINE_EUNSUPPORTED, "the JSON pointer of a value is longer than %u bytes",
-                       POINTER_BYTES - 1);
-    put_string(filled, buffer, len);
-    return ENGINE_OK;
+    uint32_t len = m->ops->pointer(m->program, at, names->buffer, names->room);
+    if (len >= names->room) {
+        char *grown = len < UINT32_MAX / 2 ? realloc(names->buffer, len + 1) : NULL;
+        if (grown == NULL)
+            return 0;
+        names->buffer = grown;
+        names->room = len + 1;
+        (void)m->ops->pointer(m->program, at, grown, names->room);
+    }
+    put_string(&names->filled, names->buffer, len);
+    return 1;
 }
 
 /* The next byte of the ending; what is searched for comes many bytes at a time. */
@@ -325,10 +352,10 @@ static int next_closing(const engine_matcher *m, const doc *at, planned *plan, u
     return 1;
 }
 
-/* Write the completion; filled NULL: not wanted. The walk's arena holds two positions at a time: it
+/* Write the completion; names NULL: not wanted. The walk's arena holds two positions at a time: it
  * is reset by copying to and fro between it and the spare one. */
-static engine_status complete(engine_matcher *m, char *out, uint64_t cap, uint64_t *len, list *filled, char *buffer,
-                              char *err, size_t errlen)
+static engine_status complete(engine_matcher *m, char *out, uint64_t cap, uint64_t *len, naming *names, char *err,
+                              size_t errlen)
 {
     json_scan scan = m->scan;
     doc_arena *arena = m->walk.arena, *other = m->spare;
@@ -338,19 +365,16 @@ static engine_status complete(engine_matcher *m, char *out, uint64_t cap, uint64
     planned plan = {.n = 0, .at = 0};
     doc_arena_reset(arena, 0);
     *len = 0;
-    engine_status status = ENGINE_OK;
     int more = next_closing(m, at, &plan, &byte);
-    if (filled != NULL && json_scan_half_read(&scan, more ? byte : -1))
-        status = list_pointer(m, at, filled, buffer, err, errlen);
+    if (names != NULL && json_scan_half_read(&scan, more ? byte : -1) && !list_pointer(m, at, names))
+        return no_memory(err, errlen);
     for (; more; more = next_closing(m, at, &plan, &byte)) {
         at = m->ops->step(m->program, arena, at, byte);
         if (at == NULL)
-            return doc_arena_failed(arena) ? no_memory(err, errlen)
+            return doc_arena_failed(arena) ? spent(arena, err, errlen)
                                            : gb_fail(err, errlen, ENGINE_EINVAL, "internal: a closing byte is refused");
-        if (json_scan_read(&scan, byte) && filled != NULL && status == ENGINE_OK)
-            status = list_pointer(m, at, filled, buffer, err, errlen);
-        if (status != ENGINE_OK)
-            return status;
+        if (json_scan_read(&scan, byte) && names != NULL && !list_pointer(m, at, names))
+            return no_memory(err, errlen);
         if (*len < cap)
             out[*len] = (char)byte;
         ++*len;
@@ -378,22 +402,21 @@ engine_status engine_matcher_close(engine_matcher *m, char *out, uint64_t cap, u
 {
     if (len == NULL || (out == NULL && cap > 0) || (filled != NULL && filled_len == NULL))
         return gb_fail(err, errlen, ENGINE_EINVAL, "out, len and filled_len must not be NULL");
-    list wanted = {filled, filled_cap, 0, 0};
-    char *buffer = filled != NULL ? malloc(POINTER_BYTES) : NULL;
-    if (filled != NULL && buffer == NULL)
+    naming names = {{filled, filled_cap, 0, 0}, filled != NULL ? malloc(POINTER_BYTES) : NULL, POINTER_BYTES};
+    if (filled != NULL && names.buffer == NULL)
         return no_memory(err, errlen);
     if (filled != NULL)
-        put(&wanted, '[');
-    list *named = filled != NULL && m->constraint->is_json ? &wanted : NULL;
-    engine_status status = complete(m, out, cap, len, named, buffer, err, errlen);
-    free(buffer);
+        put(&names.filled, '[');
+    naming *wanted = filled != NULL && m->constraint->is_json ? &names : NULL;
+    engine_status status = complete(m, out, cap, len, wanted, err, errlen);
+    free(names.buffer);
     if (filled == NULL)
         return status;
-    put(&wanted, ']');
-    *filled_len = wanted.len;
-    if (status == ENGINE_OK && wanted.len > filled_cap)
+    put(&names.filled, ']');
+    *filled_len = names.filled.len;
+    if (status == ENGINE_OK && names.filled.len > filled_cap)
         return gb_fail(err, errlen, ENGINE_EINVAL, "the list of filled values has %llu bytes, more than the %llu given",
-                       (unsigned long long)wanted.len, (unsigned long long)filled_cap);
+                       (unsigned long long)names.filled.len, (unsigned long long)filled_cap);
     return status;
 }
 

@@ -277,12 +277,15 @@ class Matcher:
 
     def pointer(self) -> str:
         """JSON pointer of the value being read, or of the innermost container between values."""
-        size, found = 65536, ffi.new("uint64_t *")
-        out = ffi.new("char[]", size)
-        status = lib.engine_matcher_pointer(self._pointer, out, size, found, self._err, _ERROR_BYTES)
-        if status != lib.ENGINE_OK:
-            _refuse(status, self._err)
-        return bytes(ffi.buffer(out, found[0])).decode()
+        size, found = 4096, ffi.new("uint64_t *")
+        while True:
+            out = ffi.new("char[]", size)
+            status = lib.engine_matcher_pointer(self._pointer, out, size, found, self._err, _ERROR_BYTES)
+            if status == lib.ENGINE_OK:
+                return bytes(ffi.buffer(out, found[0])).decode()
+            if status != lib.ENGINE_EINVAL or found[0] < size:
+                _refuse(status, self._err)
+            size = int(found[0]) + 1
 
     def alternatives(self) -> Alternatives | None:
         """What the element that begins here may be; None: none begins, or there are more than 1024."""

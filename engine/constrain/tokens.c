@@ -92,41 +92,25 @@ int trie_build(trie *t, trie_word *words, uint32_t n)
     return 1;
 }
 
-uint8_t byte_class(uint8_t byte)
-{
-    static const char others[] = " _-./:,'";
-    if (byte < 0x20 || byte == '"' || byte == '\\')
-        return 0;
-    if (byte >= 0x80)
-        return 1;
-    if (byte >= 'a' && byte <= 'z')
-        return (uint8_t)(2 + byte - 'a');
-    if (byte >= 'A' && byte <= 'Z')
-        return (uint8_t)(28 + byte - 'A');
-    if (byte >= '0' && byte <= '9')
-        return 54;
-    const char *found = strchr(others, byte);
-    return found != NULL ? (uint8_t)(55 + (found - others)) : 63;
-}
-
 int trie_classes(trie *t)
 {
-    uint32_t *open = malloc((t->depth + 1) * sizeof *open), depth = 0;
     t->below = calloc(t->n, sizeof *t->below);
-    for (uint32_t node = 0; open != NULL && t->below != NULL && node < t->n; node++) {
-        while (depth > 0 && node >= trie_end(t, open[depth - 1]))
-            depth--;
-        for (uint32_t i = 0; i < depth; i++)
-            t->below[open[i]] |= (uint64_t)1 << byte_class(trie_byte(t, node));
-        open[depth++] = node;
-    }
-    free(open);
-    return open != NULL && t->below != NULL;
+    t->height = calloc(t->n, sizeof *t->height);
+    if (t->below == NULL || t->height == NULL)
+        return 0;
+    for (uint32_t node = t->n; node-- > 0;) /* children first */
+        for (uint32_t child = node + 1; child < trie_end(t, node); child = trie_end(t, child)) {
+            t->below[node] |= (uint64_t)1 << byte_class(trie_byte(t, child)) | t->below[child];
+            if (t->height[node] <= t->height[child])
+                t->height[node] = t->height[child] + 1;
+        }
+    return 1;
 }
 
 void trie_free(trie *t)
 {
     free(t->below);
+    free(t->height);
     free(t->nodes);
     free(t->list);
     memset(t, 0, sizeof *t);

@@ -5,6 +5,8 @@
  * a trie frees it. */
 #ifndef GAUGEBLOCK_CONSTRAIN_TOKENS_H
 #define GAUGEBLOCK_CONSTRAIN_TOKENS_H
+#include <string.h>
+
 #include "engine.h"
 
 #define TRIE_MAX_NODES (1u << 24)
@@ -19,6 +21,7 @@ typedef struct trie {
     uint32_t n;
     int32_t *list;    /* [nodes[n].first] tokens, depth first */
     uint64_t *below;  /* [n] classes of the bytes below each node (byte_class); NULL: not found */
+    uint32_t *height; /* [n] bytes of the longest text below each node; found with the classes */
     uint32_t depth;   /* of the deepest node */
 } trie;
 
@@ -39,8 +42,24 @@ typedef struct trie_word {
 
 /* Which of 64 classes a byte belongs to: letters have one each; 0 is for bytes that end or escape strings, and
  * control characters; 1 for those of longer UTF-8 sequences. */
-uint8_t byte_class(uint8_t byte);
-/* Find the classes below each node. 0: out of memory. */
+static inline uint8_t byte_class(uint8_t byte)
+{
+    static const char others[] = " _-./:,'";
+    if (byte < 0x20 || byte == '"' || byte == '\\')
+        return 0;
+    if (byte >= 0x80)
+        return 1;
+    if (byte >= 'a' && byte <= 'z')
+        return (uint8_t)(2 + byte - 'a');
+    if (byte >= 'A' && byte <= 'Z')
+        return (uint8_t)(28 + byte - 'A');
+    if (byte >= '0' && byte <= '9')
+        return 54;
+    const char *found = strchr(others, byte);
+    return found != NULL ? (uint8_t)(55 + (found - others)) : 63;
+}
+
+/* Find the classes below each node, and the heights. 0: out of memory. */
 int trie_classes(trie *t);
 
 /* Build a trie of words; sorts them. 0: out of memory, or more nodes than TRIE_MAX_NODES. */

@@ -121,3 +121,61 @@ def test_existence_and_two_patterns_of_keys() -> None:
         "maxProperties": 1,
     }
     assert ending(schema, b'{"', "any") == b'0a5b00":0}'
+
+
+@pytest.mark.parametrize("spelling", ["plain", "any"])
+def test_a_thousand_different_numbers_are_the_shortest(spelling: Literal["plain", "any"]) -> None:
+    schema = {"type": "array", "items": {"type": "integer", "minimum": 0}, "uniqueItems": True}
+    most = 1001 if spelling == "plain" else 101
+    whole = {**schema, "minItems": most}
+    source = constrain.compile("json_schema", json.dumps(whole), Options(spelling=spelling))
+    matcher = Matcher(source, None)
+    data = matcher.close().data
+    assert len(set(json.loads(data))) == most
+    assert len(data) <= sum(len(str(i)) + 1 for i in range(most)) + 1
+
+
+def test_numbers_that_most_others_begin_with_are_still_legal() -> None:
+    """2000 is legal behind 0 … 1999, though all shorter texts that begin with 1 are taken."""
+    schema = {"type": "array", "items": {"type": "integer", "minimum": 0}, "uniqueItems": True}
+    matcher = Matcher(constrain.compile("json_schema", json.dumps(schema)), None)
+    matcher.commit_bytes(b"[" + b",".join(b"%d" % i for i in range(2000)))
+    matcher.commit_bytes(b",1")
+    assert matcher.close().data == b"0000]"
+
+
+def test_ten_thousand_keys_of_one_letter_before_the_last() -> None:
+    """Candidates for the next byte are those that keys have: letters beyond ASCII and quotes among them."""
+    names = ['"', "\\", "\n", "é", "日本", "日", "z", ""]
+    schema = {
+        "type": "object",
+        "properties": {name: {"type": "null"} for name in names},
+        "required": names,
+        "additionalProperties": False,
+    }
+    whole = ending(schema, b"{", "any")
+    assert json.loads(b"{" + whole) == dict.fromkeys(names)
+    assert len(whole) + 1 == len(
+        json.dumps(dict.fromkeys(names), ensure_ascii=False, separators=(",", ":")).encode()
+    )
+
+
+@pytest.mark.parametrize("unit", ["a", "é", "日", "~/"])
+def test_pointers_have_any_length(unit: str) -> None:
+    key = unit * 30_000
+    matcher = Matcher(constrain.compile("json_schema", '{"type": "object"}'), None)
+    matcher.commit_bytes(('{"' + key + '":[0,{"x":"').encode())
+    pointer = "/" + key.replace("~", "~0").replace("/", "~1") + "/1/x"
+    assert matcher.pointer() == pointer
+    assert matcher.close().filled == (pointer,)
+
+
+def test_items_of_many_strings_are_compared() -> None:
+    schema = {"type": "array", "uniqueItems": True, "items": {"type": "array", "items": {"type": "string"}}}
+    matcher = Matcher(constrain.compile("json_schema", json.dumps(schema)), None)
+    item = json.dumps(['abcdef\\"' + str(i) for i in range(10_000)], separators=(",", ":")).encode()
+    matcher.commit_bytes(b"[" + item + b"," + item[:-1])
+    with pytest.raises(ConstraintError, match="offset 0"):
+        matcher.commit_bytes(b"]")
+    matcher.commit_bytes(b',""]]')
+    assert matcher.accepting

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from concurrent.futures import ThreadPoolExecutor
 
@@ -126,3 +127,50 @@ def test_compiled_constraints_are_found_again() -> None:
 def test_sources_are_refused(kind: constrain.Kind, source: str, text: str) -> None:
     with pytest.raises(constrain.ConstraintError, match=text):
         constrain.compile(kind, source)
+
+
+LONG = [
+    ("gbnf", 'root ::= "<" [^>\\x00-\\x1f]* ">" [a-z]{2,9} "."'),
+    ("gbnf", 'root ::= ([a-z ]{1,4} | "a"* [0-9]) (";" root)?'),
+    ("gbnf", 'root ::= [a-y]* "z" | [a-z]{3} tail\ntail ::= [a-z0-9]* "!"'),
+    ("lark", 'start: (NAME "=" /[0-9]{1,4}/ ";")+\nNAME: /[a-z_][a-z0-9_]*/\n%ignore " "'),
+    ("regex", "[a-z]{3,7}( [a-z0-9é]{2,5})*"),
+    ("regex", ".{2,6}x{1,3}"),
+    ("json_schema", '{"type": "string", "pattern": "^([a-z]{1,3}-){2,3}[0-9]{2,6}$"}'),
+    ("json_schema", '{"additionalProperties": {"type": "string", "minLength": 2, "maxLength": 6}}'),
+]
+
+
+@pytest.mark.parametrize(("kind", "source"), LONG)
+def test_what_runs_on_is_taken_where_it_fits(kind: constrain.Kind, source: str) -> None:
+    """Tokens that run through a long terminal, a count or beyond its end: whole subtrees of one another."""
+    rng = random.Random(7)
+    letters = ["ab", "xyz", "12", "é", " ", "-", "z", "x", ";", ">", '"', "="]
+    words = [
+        "".join(rng.choices(letters, [9, 9, 6, 2, 3, 3, 3, 4, 1, 1, 1, 1], k=rng.randint(1, 9)))
+        for _ in range(800)
+    ]
+    tokens = walks.vocabulary(words)
+    for seed in range(4):
+        check(Matcher(constrain.compile(kind, source), walks.make(tokens)), tokens, seed, 6)
+
+
+def test_one_mask_of_a_hopeless_grammar_is_refused_by_name() -> None:
+    tokens = walks.vocabulary(["".join(pair) for pair in itertools.product("abcdefghijklmno", repeat=3)])
+    source = constrain.compile("gbnf", "root ::= s\ns ::= s s s | s s | [a-z]")
+    matcher = Matcher(source, walks.make(tokens))
+    with pytest.raises(constrain.ConstraintError, match="so ambiguous"):
+        matcher.commit_bytes(b"ab" * 200)
+    assert not matcher.begun
+    assert walks.bits(matcher, len(tokens))
+
+
+def test_bytes_inside_a_character_are_forced() -> None:
+    schema = '{"enum": ["\\u0001x", "\\u00e9", "a\\nb"]}'
+    for begun, rest in [
+        (b'"\\', b'u0001x"'), (b'"\\u', b'0001x"'), (b'"\\u000', b'1x"'), (b'"\xc3', b'\xa9"'),
+        (b'"a\\', b'nb"'),
+    ]:  # fmt: skip
+        matcher = Matcher(constrain.compile("json_schema", schema), None)
+        matcher.commit_bytes(begun)
+        assert matcher.forced() == rest
