@@ -14,6 +14,7 @@
 
 #define IR_NO_MAX UINT32_MAX
 #define IR_INFINITE UINT32_MAX   /* cost of what has no finite document */
+#define IR_MAX_COST (1u << 22)   /* bytes of the shortest document of any part of a schema */
 
 enum { IR_NODE_NONE = 0, IR_NODE_ANY = 1 };    /* the first two nodes of every program: false, true */
 

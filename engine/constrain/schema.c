@@ -545,6 +545,28 @@ static int spell_plainly(schema *s, ir_program *program) {
     return 1;
 }
 
+static int too_long(uint32_t cost) {
+    return cost >= IR_MAX_COST && cost < IR_INFINITE;
+}
+
+/* An ending is written out in one go, whichever alternative was begun: none may be of a size that takes long. */
+static int check_endings(schema *s, const ir_program *program) {
+    for (uint32_t i = 0; i < program->n_nodes; i++) {
+        const ir_node *n = &program->nodes[i];
+        int refused = too_long(n->cost);
+        for (uint32_t j = 0; j < n->n_objects; j++)
+            refused |= too_long(n->objects[j].cost);
+        for (uint32_t j = 0; j < n->n_arrays; j++)
+            refused |= too_long(n->arrays[j].cost);
+        if (refused) {
+            schema_refuse(s, ENGINE_EUNSUPPORTED, s->root, NULL,
+                          "a part of it has no document shorter than %u bytes: lower its minima", IR_MAX_COST);
+            return 0;
+        }
+    }
+    return 1;
+}
+
 static engine_status compile(schema *s, const char *text, uint64_t len, ir_program *program) {
     s->root = json_read(s->p, text, len);
     if (!s->root || !prepare(s))
@@ -553,7 +575,7 @@ static engine_status compile(schema *s, const char *text, uint64_t len, ir_progr
         return s->p->status;
     uint32_t root = goal_of_schema(s, s->root, 0);
     if (root == FAILED || !schema_emit(s, root, program) || !spell_plainly(s, program) || ir_finish(s->p, program) != ENGINE_OK ||
-        !check_unique(s, program)) {
+        !check_unique(s, program) || !check_endings(s, program)) {
         schema_locate(s, s->root, NULL);
         return s->p->status;
     }

@@ -60,8 +60,8 @@ def _response_format(value: Any, param: str) -> Format | None:
     if kind not in ("text", "json_object", "json_schema"):
         wanted = "must be text, json_object or json_schema"
         raise invalid(f"{param}.type", f"{wanted}, not {shorten(kind)}", "unsupported_value")
-    for name in given:
-        if name != "type" and not (name == "json_schema" and kind == "json_schema"):
+    for name, entry in given.items():
+        if name != "type" and not (name == "json_schema" and (kind == name or entry is None)):
             raise fields.unknown(f"{param}.{name}")
     if kind == "text":
         return None

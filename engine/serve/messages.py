@@ -64,11 +64,10 @@ def _assistant(message: dict[str, Any], where: str) -> dict[str, Any]:
     calls = [] if message.get("tool_calls") in (None, "") else message["tool_calls"]
     if not isinstance(calls, list):
         raise invalid(f"{where}.tool_calls", "must be a list of calls", "invalid_type")
-    content = message.get("content")
-    empty = content is None and bool(calls)
+    content = message.get("content")  # null: an answer of calls, or one that was cut before any text
     made: dict[str, Any] = {
         "role": "assistant",
-        "content": "" if empty else _content(content, f"{where}.content"),
+        "content": "" if content is None else _content(content, f"{where}.content"),
     }
     if calls:
         made["tool_calls"] = [_call(item, f"{where}.tool_calls[{index}]") for index, item in enumerate(calls)]
@@ -114,10 +113,10 @@ def _arguments(value: Any, where: str) -> dict[str, Any]:
 
 def _result(message: dict[str, Any], where: str, called: dict[str, str]) -> dict[str, Any]:
     """What a tool message names: the call that it answers."""
-    identity = message.get("tool_call_id")
-    if identity is None:
+    if message.get("tool_call_id") is None:
         raise invalid(f"{where}.tool_call_id", "is required", "missing_field")
-    name = message.get("name") or called.get(fields.text(identity, f"{where}.tool_call_id"))
+    identity = fields.text(message["tool_call_id"], f"{where}.tool_call_id")
+    name = message.get("name") or called.get(identity)
     if name is None:
         wanted = f"{shorten(identity)} is the id of no call in the messages before"
         raise invalid(f"{where}.tool_call_id", wanted)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from engine import native
-from engine.constrain import Constraint
+from engine.constrain import Constraint, Matcher
+from engine.constrain import Options as ConstraintOptions
+from engine.errors import ConstraintError
 from engine.guide import Guide
 from engine.script import Kit, document
 from engine.serve.errors import invalid
@@ -14,6 +17,7 @@ from engine.serve.families import Family, family_of, generic_history, generic_tu
 from engine.serve.formats import compiled
 from engine.serve.protocol import Protocol, script
 from engine.serve.requests import ChatRequest, Options
+from engine.serve.tools import Tool
 from engine.spelling import Spelling
 from engine.template import Rendered, Template
 
@@ -118,8 +122,16 @@ class Chat:
         if tools is None or not self._active:
             return {}
         options = self._request.options.constraint
-        return {
-            tool.name: compiled("json_schema", tool.schema, options, tool.where)
-            for tool in tools.tools
-            if tool.name in tools.callable
-        }
+        callable_ = set(tools.callable)
+        return {tool.name: _arguments(tool, options) for tool in tools.tools if tool.name in callable_}
+
+
+def _arguments(tool: Tool, options: ConstraintOptions) -> Constraint:
+    """The constraint of a tool's arguments; refused where they need not be an object."""
+    made = compiled("json_schema", tool.schema, options, tool.where)
+    if "$ref" in tool.schema:  # in drafts up to 7 it hides the type beside it
+        for first in b'"[-0123456789tfn':
+            with contextlib.suppress(ConstraintError):
+                Matcher(made, None).commit_bytes(bytes([first]))
+                raise invalid(f"{tool.where}.$ref", "arguments are an object", "unsupported_value")
+    return made

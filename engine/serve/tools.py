@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -49,10 +50,11 @@ def tools(values: dict[str, Any]) -> Tools | None:
             return None
         raise invalid("tool_choice", "needs tools, and there are none")
     rows = tuple(_tool(item, f"tools[{index}]") for index, item in enumerate(given))
-    names = [row.name for row in rows]
-    for index, name in enumerate(names):
-        if name in names[:index]:
-            raise invalid(f"tools[{index}].function.name", f"{shorten(name)} is declared twice")
+    names: dict[str, None] = {}
+    for index, row in enumerate(rows):
+        if row.name in names:
+            raise invalid(f"tools[{index}].function.name", f"{shorten(row.name)} is declared twice")
+        names[row.name] = None
     mode, callable_ = _choice("auto" if choice is None else choice, names)
     return Tools(rows, mode, callable_, values.get("parallel_tool_calls"))
 
@@ -90,8 +92,10 @@ def _parameters(value: Any, where: str) -> dict[str, Any]:
     return {**schema, "type": "object"}
 
 
-def _choice(value: Any, names: list[str]) -> tuple[Literal["none", "auto", "required"], tuple[str, ...]]:
-    """Mode and callable tools of ``tool_choice``."""
+def _choice(
+    value: Any, names: Collection[str]
+) -> tuple[Literal["none", "auto", "required"], tuple[str, ...]]:
+    """Mode and callable tools of ``tool_choice``; ``names`` in the order of the tools."""
     every = tuple(names)
     if value in ("none", "auto", "required"):
         return value, every
@@ -99,7 +103,6 @@ def _choice(value: Any, names: list[str]) -> tuple[Literal["none", "auto", "requ
         raise invalid("tool_choice", f"must be none, auto, required or an object, not {shorten(value)}")
     choice = fields.mapping(value, "tool_choice")
     if choice.get("type") == "function":
-        _known(choice, ("type", "function"), "tool_choice")
         return "required", (_named(choice, names, "tool_choice"),)
     if choice.get("type") != "allowed_tools":
         raise invalid("tool_choice.type", "must be function or allowed_tools", "unsupported_value")
@@ -120,7 +123,11 @@ def _choice(value: Any, names: list[str]) -> tuple[Literal["none", "auto", "requ
     return mode, tuple(name for name in names if name in chosen)
 
 
-def _named(value: dict[str, Any], names: list[str], where: str) -> str:
+def _named(value: dict[str, Any], names: Collection[str], where: str) -> str:
+    """The name in ``{"type": "function", "function": {"name"}}``."""
+    if value.get("type") != "function":
+        raise invalid(f"{where}.type", "only function tools are supported", "unsupported_value")
+    _known(value, ("type", "function"), where)
     function = fields.mapping(value.get("function"), f"{where}.function")
     _known(function, ("name",), f"{where}.function")
     name = fields.text(function.get("name"), f"{where}.function.name")

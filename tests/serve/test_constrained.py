@@ -295,6 +295,11 @@ def test_a_timeout_and_a_stop_string_end_a_document(client: openai.OpenAI) -> No
     assert choice.model_extra["gaugeblock"]["reason"] in ("stop", None)
 
 
+HIDDEN = {
+    "$schema": "http://json-schema.org/draft-07/schema#",
+    "$ref": "#/definitions/text",
+    "definitions": {"text": {"type": "string"}},
+}
 REFUSALS: list[tuple[dict[str, Any], str, str]] = [
     (
         {
@@ -325,6 +330,11 @@ REFUSALS: list[tuple[dict[str, Any], str, str]] = [
     (
         {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "string"}}}]},
         "tools[0].function.parameters.type",
+        "unsupported_value",
+    ),
+    (
+        {"tools": [{"type": "function", "function": {"name": "f", "parameters": HIDDEN}}]},
+        "tools[0].function.parameters.$ref",
         "unsupported_value",
     ),
     ({"tools": [NOW], "response_format": {"type": "json_object"}}, "response_format", "unsupported_value"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.serve import fields
@@ -57,6 +57,11 @@ def test_an_answer_of_the_sdk_can_be_sent_back() -> None:
     assert chat_request({"messages": [USER, answer]}).messages[1] == {"role": "assistant", "content": "a"}
 
 
+def test_an_answer_without_text_can_be_sent_back() -> None:
+    answer = {"role": "assistant", "content": None, "refusal": None, "tool_calls": None}
+    assert chat_request({"messages": [USER, answer]}).messages[1] == {"role": "assistant", "content": ""}
+
+
 BAD_MESSAGES: list[tuple[Any, str]] = [
     ([], "messages"),
     ("hi", "messages"),
@@ -76,6 +81,7 @@ BAD_MESSAGES: list[tuple[Any, str]] = [
     ([{"role": "user", "content": [{"type": "text", "text": "x", "y": 1}]}], "messages[0].content[0].y"),
     ([{"role": "assistant", "content": "", "tool_calls": [{}]}], "messages[0].tool_calls[0].function"),
     ([{"role": "assistant", "content": "", "tool_calls": {}}], "messages[0].tool_calls"),
+    ([{"role": "tool", "content": "", "tool_call_id": 5, "name": "f"}], "messages[0].tool_call_id"),
     ([{**USER, "weight": 1}], "messages[0].weight"),
     ([{**USER, "name": 1}], "messages[0].name"),
 ]
@@ -192,6 +198,7 @@ def refusal_of(read: Any, given: Any) -> ApiError | None:
     return None
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(BODY, st.sampled_from([chat_request, completion_request]))
 def test_any_body_is_a_request_or_a_refusal(body: dict[str, Any], read: Any) -> None:
     error = refusal_of(read, body)
@@ -204,3 +211,45 @@ def test_any_body_is_a_request_or_a_refusal(body: dict[str, Any], read: Any) -> 
 def test_any_bytes_are_an_object_or_a_refusal(raw: bytes) -> None:
     error = refusal_of(parse_object, raw)
     assert error is None or error.status == 400
+
+
+TOOL = {"type": "function", "function": {"name": "f"}}
+
+
+@pytest.mark.parametrize(
+    ("entry", "param"),
+    [
+        ({"type": "custom", "function": {"name": "f"}}, "type"),
+        ({"function": {"name": "f"}}, "type"),
+        ({**TOOL, "strict": True}, "strict"),
+        ({"type": "function", "function": {"name": "f", "x": 1}}, "function.x"),
+        ({"type": "function", "function": {"name": "g"}}, "function.name"),
+    ],
+    ids=str,
+)
+def test_an_allowed_tool_is_a_function_of_the_request(entry: Any, param: str) -> None:
+    choice = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [entry]}}
+    found = chat_param({"messages": [USER], "tools": [TOOL], "tool_choice": choice})
+    assert found == f"tool_choice.allowed_tools.tools[0].{param}"
+
+
+class Name(str):
+    """Counts comparisons."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Name.compared += 1
+        return super().__eq__(other)
+
+    __hash__ = str.__hash__
+
+
+def test_names_of_many_tools_are_not_compared_with_each_other() -> None:
+    tools = [{"type": "function", "function": {"name": Name(f"f{i}")}} for i in range(2000)]
+    chosen = {"mode": "required", "tools": tools}
+    choice = {"type": "allowed_tools", "allowed_tools": chosen}
+    request = chat_request({"messages": [USER], "tools": tools, "tool_choice": choice})
+    assert request.tools is not None
+    assert len(request.tools.callable) == 2000
+    assert Name.compared < 20_000

@@ -179,3 +179,22 @@ def test_items_of_many_strings_are_compared() -> None:
         matcher.commit_bytes(b"]")
     matcher.commit_bytes(b',""]]')
     assert matcher.accepting
+
+
+NESTED = {"type": "array", "minItems": 4000, "items": {"type": "array", "minItems": 1000}}
+DOUBLED = {
+    "$ref": "#/$defs/a0",
+    "$defs": {
+        **{
+            f"a{i}": {"type": "array", "minItems": 2, "items": {"$ref": f"#/$defs/a{i + 1}"}}
+            for i in range(40)
+        },
+        "a40": {"type": "integer"},
+    },
+}
+
+
+@pytest.mark.parametrize("schema", [NESTED, DOUBLED, {"anyOf": [{"type": "null"}, NESTED]}])
+def test_a_schema_whose_ending_would_be_endless_is_refused(schema: dict[str, Any]) -> None:
+    with pytest.raises(ConstraintError, match="no document shorter than 4194304 bytes"):
+        constrain.compile("json_schema", schema)
