@@ -5,9 +5,10 @@
  * where they can be (23:59:60 in UTC; in a date-time on June 30th or December 31st; offsets of whole and half
  * hours). Smaller than the RFC: year 0000 is out; offsets at leap seconds; idn-hostname and the domains of
  * idn-email take the letters of about a dozen scripts, with the contexts that these need (no other combining
- * marks, no "xn--", a domain all right to left or not at all), labels with others than ASCII up to 12 characters; IRIs stay in the Basic Multilingual Plane;
- * uri-template without reserved operators, and without % in names; relative-json-pointer without a digit behind a 0; regex takes
- * patterns that ECMA-262 and Python both read, groups nested up to two deep. A format is made once a set. */
+ * marks, no "xn--", a domain all right to left or not at all), labels with others than ASCII up to 12
+ * characters; IRIs stay in the Basic Multilingual Plane; uri-template without reserved operators, and without
+ * % in names; relative-json-pointer without a digit behind a 0; regex takes patterns that ECMA-262 and Python
+ * both read, groups and lookaheads nested up to four deep, ranges of few kinds. A format is made once a set. */
 #include <stdio.h>
 #include <string.h>
 
@@ -145,17 +146,33 @@ static void put_date_time(writer *w) {
     put(w, ")");
 }
 
-/* A sequence of pattern syntax, with groups nested up to `depth`. */
+/* What ECMA-262 and Python both read as an escape of one character or class, in a class and outside. */
+#define RE_ESCAPE "\\\\(?:[dDwWsStnrfv]|[!-/:-@\\[-`{-~ ]|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4})"
+/* Ranges whose ends are seen to be in order; a dash may follow where no further range can be meant. */
+#define RE_RANGE                                                                                               \
+    "(?:0-\\d|1-[1-9]|2-[2-9]|[3-8]-9|a-[a-z]|A-[A-Za-z]|[b-y]-z|[B-Y]-Z|\\\\x0[01]-\\\\x1[fF]|\\\\x20-\\\\x7[eEfF])"  \
+    "(?:-[^\\\\\\[\\]^\\-&~|A-Za-z0-9])?"
+/* Dashes stand first or last; what Python takes for an operation on sets ("--", "&&") is out. */
+#define RE_CLASS                                                                                               \
+    "\\[(?:\\^?-\\]|(?:\\^-?|-|(?!\\^))(?:" RE_RANGE "|[^\\\\\\[\\]\\-&~|]|" RE_ESCAPE "|[&~|](?![&~|\\-]))+-?\\])"
+/* {n}, {n,}, {n,m} where n is at most 99, and at most m as its places say, or both are up to 16. */
+#define RE_TENS(D, MORE) "|" D "\\d,(?:" MORE "[1-9]\\d{2,3})"
+#define RE_ONES(D) "|" D ",(?:[" D "-9]|[1-9]\\d{1,3})"
+#define RE_BRACES                                                                                              \
+    "\\{(?:\\d{1,4},?" RE_ONES("0") RE_ONES("1") RE_ONES("2") RE_ONES("3") RE_ONES("4") RE_ONES("5") RE_ONES("6") \
+    RE_ONES("7") RE_ONES("8") RE_ONES("9") RE_TENS("1", "[2-9]\\d|") RE_TENS("2", "[3-9]\\d|") RE_TENS("3", "[4-9]\\d|") \
+    RE_TENS("4", "[5-9]\\d|") RE_TENS("5", "[6-9]\\d|") RE_TENS("6", "[7-9]\\d|") RE_TENS("7", "[89]\\d|")       \
+    RE_TENS("8", "9\\d|") RE_TENS("9", "") "|10,1\\d|11,1[1-9]|12,1[2-9]|13,1[3-9]|14,1[4-9]|15,1[5-9]|16,1[6-9])\\}"
+
+/* A sequence of pattern syntax, with groups and lookaheads nested up to `depth`. */
 static void put_pattern(writer *w, int depth) {
-    put(w, "(?:\\||\\^|\\$|\\\\[bB]|(?:[^\\\\^$.*+?()\\[\\]{}|]|\\\\[dDwWsStnrfv\\\\/.^$*+?()\\[\\]{}|\\-]|\\.|\\[\\^?(?:[^\\\\\\[\\]^\\-&~|]"
-           "|\\\\[dDwWsStnrfv\\\\/.^$*+?()\\[\\]{}|\\-]");
-    put(w, "|0-[1-9]|1-[2-9]|a-[f-z]|A-[F-Z])+\\]");
+    put(w, "(?:\\||\\^|\\$|\\\\[bB]|(?:[^\\\\^$.*+?()\\[\\]{}|]|\\.|" RE_ESCAPE "|" RE_CLASS);
     if (depth) {
-        put(w, "|\\((?:\\?:)?");
+        put(w, "|\\((?:\\?[:=!])?");
         put_pattern(w, depth - 1);
         put(w, "\\)");
     }
-    put(w, ")(?:[*+?][?]?|\\{(?:\\d{1,4},?|0,\\d{1,4}|1,[1-9]\\d{0,3}|[2-9],[1-9]\\d{1,3}|2,[2-9]|3,[3-9]|4,[4-9])\\}[?]?)?)*");
+    put(w, ")(?:(?:[*+?]|" RE_BRACES ")[?]?)?)*");
 }
 
 static const lang *make(lang_set *s, const char *name, int *known) {
@@ -167,7 +184,7 @@ static const lang *make(lang_set *s, const char *name, int *known) {
     else if (strcmp(name, "date-time") == 0)
         put_date_time(&w);
     else if (strcmp(name, "regex") == 0)
-        put_pattern(&w, 2);
+        put_pattern(&w, 4);
     if (w.n)
         return lang_regex(s, w.text, w.n, 0);
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
