@@ -424,8 +424,8 @@ static int split_several(emitter *e, const array_shape *a) {
 }
 
 /* null, true and false that a goal admits, as bits 1, 2 and 4, where it admits nothing else; else 0. */
-static int literals_of(schema *s, uint32_t goal) {
-    const meaning *m = goal_meaning(s, goal);
+static int literals_of(schema *s, uint32_t g) {
+    const meaning *m = goal_meaning(s, g);
     if (!m || !lang_is_empty(m->number) || !lang_is_empty(m->string) || m->objects.n || m->arrays.n)
         return 0;
     return m->null | m->yes << 1 | m->no << 2;
