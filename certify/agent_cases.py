@@ -23,7 +23,8 @@ class AgentCase:
     """One request and what its answer must be.
 
     ``tool`` is the tool that must be called with arguments that keep ``schema``; without a tool the
-    content keeps it, and without a schema it is free. ``silent``: nothing may stand beside the call.
+    content keeps it, and without a schema it is free, but there. ``finish``: what finish_reason may be.
+    ``silent``: nothing may stand beside the call.
     """
 
     id: str
@@ -32,7 +33,7 @@ class AgentCase:
     stream: bool = False
     tool: str | None = None
     schema: Schema | None = None
-    finish: frozenset[str] | None = None
+    finish: frozenset[str] = frozenset({"stop", "length"})
     silent: bool = False
 
 
@@ -43,6 +44,8 @@ def cases(count: int, families: tuple[str, ...] | None = None) -> list[AgentCase
 
 
 def _case(number: int, family: str, body: dict[str, Any], **rest: Any) -> AgentCase:
+    if "tool" in rest:
+        rest.setdefault("finish", frozenset({"tool_calls", "length"}))
     return AgentCase(f"case-{number:03d}-{family}", family, {"temperature": 0, **body}, **rest)
 
 
@@ -117,7 +120,8 @@ def forced_truncation(number: int, turn: int) -> AgentCase:
         "tool_choice": "required",
         "max_tokens": CUTS[turn % len(CUTS)],
     }
-    return _case(number, "forced_truncation", body, tool="dispatch_job", schema=JOB)
+    finish = frozenset({"length"})
+    return _case(number, "forced_truncation", body, tool="dispatch_job", schema=JOB, finish=finish)
 
 
 def stream_normalization(number: int, turn: int) -> AgentCase:
@@ -126,8 +130,7 @@ def stream_normalization(number: int, turn: int) -> AgentCase:
         "messages": _user(f"Say something about {PLACES[turn % len(PLACES)]}."),
         "max_tokens": 4 + turn % 5,
     }
-    finish = frozenset({"stop", "length"})
-    return _case(number, "stream_normalization", body, stream=True, finish=finish)
+    return _case(number, "stream_normalization", body, stream=True)
 
 
 def tool_stream_normalization(number: int, turn: int) -> AgentCase:

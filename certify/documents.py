@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -70,6 +71,35 @@ def values(document: Any, at: str = "") -> Iterator[tuple[str, Any]]:
         parts = iter(enumerate(document))
     for name, value in parts:
         yield from values(value, at + pointer([name]))
+
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+_scan = json.JSONDecoder().raw_decode
+
+
+def places(text: str) -> Iterator[tuple[str, int]]:
+    """Every value of a JSON text by its pointer, with the place where it is certain to have ended.
+
+    That is behind its last character; for a number one further, which could have been a digit.
+    """
+    yield from _places(text, _SPACE.match(text).end(), "")  # type: ignore[union-attr]
+
+
+def _places(text: str, begin: int, at: str) -> Iterator[tuple[str, int]]:
+    value, end = _scan(text, begin)
+    yield at, end + (isinstance(value, (int, float)) and not isinstance(value, bool))
+    for number, name in enumerate(value if _is_container(value) else ()):
+        begin = _after(text, begin)  # behind the bracket, or the comma
+        if isinstance(value, Mapping):
+            begin = _after(text, _scan(text, begin)[1])  # behind the colon
+        yield from _places(text, begin, at + pointer([name if isinstance(value, Mapping) else number]))
+        begin = _SPACE.match(text, _scan(text, begin)[1]).end()  # type: ignore[union-attr]
+
+
+def _after(text: str, place: int) -> int:
+    """Behind one mark and the white space around it."""
+    mark = _SPACE.match(text, place).end()  # type: ignore[union-attr]
+    return _SPACE.match(text, mark + 1).end()  # type: ignore[union-attr]
 
 
 def _is_container(value: Any) -> bool:

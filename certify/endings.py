@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from certify.documents import Breach, filled_breaches, parse, violation
+from certify.documents import Breach, filled_breaches, parse, places, violation
 from certify.endpoints import Answer, Turn
 from certify.truncation_cases import Case
 
@@ -22,11 +22,16 @@ RULES = {
     "leak": "nothing stands beside a tool call",
     "finish": "finish_reason is length if and only if the budget cut it, stop where a stop string did",
     "prefix": "what was delivered before a stop string stands in the document byte for byte",
+    "budget": "it says how many tokens it took, and they are no more than its budget",
     "invented": "a document that had not begun is not invented",
     "filled": "truncated, reason and filled name exactly what the model did not write",
     "stream_differs": "streamed and buffered say the same",
     "control": "the budget of the control completes",
 }
+
+
+# More characters a token, over a whole document, than any tokenizer gives.
+DENSEST = 16
 
 
 @dataclass(frozen=True)
@@ -65,9 +70,10 @@ def breaches(
         return [Breach("http_status", f"{answer.status}: {turn.fault}")]
     if turn.fault is not None:
         return [Breach("malformed", turn.fault)]
+    found = list(_counted(cut, turn))
     if cut.stop is not None and not cut.before:
-        return list(_not_begun(turn))
-    found = list(_shape(case, turn))
+        return [*found, *_not_begun(case, turn, reports=reports)]
+    found += _shape(case, turn)
     text = text_of(case, turn)
     if text is None:
         return [*found, Breach("no_document", f"finish_reason {turn.finish}, content {turn.content[:60]!r}")]
@@ -83,8 +89,20 @@ def breaches(
     return found
 
 
-def _not_begun(turn: Turn) -> Iterator[Breach]:
+def _counted(cut: Cut, turn: Turn) -> Iterator[Breach]:
+    tokens = turn.completion_tokens
+    if tokens is None:
+        yield Breach("budget", "the usage has no completion_tokens")
+    elif tokens > cut.budget:
+        yield Breach("budget", f"{tokens} tokens of {cut.budget}")
+
+
+def _not_begun(case: Case, turn: Turn, *, reports: bool) -> Iterator[Breach]:
     """The stop string is the document's first character: nothing of it was delivered."""
+    said = ending_of(case, turn) or {}
+    told = [said.get(name) for name in ("truncated", "reason", "filled")]
+    if reports and told != [True, "stop", []]:
+        yield Breach("filled", f"truncated, reason and filled are {told} where nothing was delivered")
     if turn.content or turn.calls:
         yield Breach("invented", f"{turn.content[:40]!r} follows from nothing")
     if turn.finish != "stop":
@@ -114,7 +132,7 @@ def _content(case: Case, turn: Turn, document: Any) -> Iterator[Breach]:
 
 
 def _finish(case: Case, cut: Cut, turn: Turn, text: str, whole: Whole | None) -> Iterator[Breach]:
-    """An answer with fewer tokens than the whole one was cut, save where only its end was."""
+    """An answer with fewer tokens than the whole one was cut, save where only its end token was."""
     if cut.stop is not None:
         expected = {"stop"}
     elif whole is None:
@@ -122,7 +140,8 @@ def _finish(case: Case, cut: Cut, turn: Turn, text: str, whole: Whole | None) ->
     elif cut.budget >= whole.tokens:
         expected = {case.finish}
     else:
-        expected = {"length", case.finish} if text == whole.text else {"length"}
+        all_there = text == whole.text and cut.budget >= whole.tokens - 1
+        expected = {"length", case.finish} if all_there else {"length"}
     if turn.finish not in expected:
         yield Breach("finish", f"{turn.finish}, not {' or '.join(sorted(expected))}")
 
@@ -139,9 +158,9 @@ def _said(
     was_cut = turn.finish == "length" or cut.stop is not None
     if extension.get("truncated") is not was_cut:
         yield Breach("filled", f"truncated is {extension.get('truncated')}, finish_reason {turn.finish}")
-    reason = extension.get("reason")
-    if was_cut is not (isinstance(reason, str) and bool(reason)):
-        yield Breach("filled", f"the reason is {reason!r}")
+    reason, why = extension.get("reason"), "stop" if cut.stop is not None else "length"
+    if reason != (why if was_cut else None):
+        yield Breach("filled", f"the reason is {reason!r}, finish_reason {turn.finish}")
     filled = extension.get("filled", [])
     if not was_cut and filled:
         yield Breach("filled", f"filled is {filled!r} although nothing was cut")
@@ -150,6 +169,9 @@ def _said(
             "filled", f"the model did not choose {turn.calls[0].name!r}, and name_filled is not true"
         )
     yield from filled_breaches(filled, document, whole.document)
+    for place, end in places(whole.text) if cut.stop is not None and isinstance(filled, list) else ():
+        if place in filled and end <= len(cut.before):
+            yield Breach("filled", f"filled names {place!r}, which the model had written to its end")
 
 
 def ending_of(case: Case, turn: Turn) -> Mapping[str, Any] | None:
@@ -167,6 +189,8 @@ def whole_of(case: Case, answer: Answer, turn: Turn, budget: int) -> tuple[Whole
     text = text_of(case, turn)
     if turn.fault is None and turn.finish != case.finish:
         found.append(Breach("control", f"finish_reason {turn.finish} within {budget} tokens"))
+    if turn.completion_tokens and text is not None and len(text) > DENSEST * turn.completion_tokens:
+        found.append(Breach("budget", f"{len(text)} characters of {turn.completion_tokens} tokens"))
     if found or text is None:
         return None, found
     return Whole(turn, text, parse(text)[0], turn.completion_tokens or budget), []

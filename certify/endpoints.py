@@ -11,9 +11,10 @@ import http.client
 import itertools
 import json
 import socket
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -26,12 +27,13 @@ MALFORMED = (KeyError, IndexError, TypeError, AttributeError, ValueError)  # of 
 
 @dataclass(frozen=True)
 class Answer:
-    """One HTTP answer. ``fault`` says why there is none, or none that is whole."""
+    """One HTTP answer. ``fault`` says why there is none, or none that is whole; ``late``: by the deadline."""
 
     status: int | None
     content_type: str
     body: bytes
     fault: str | None = None
+    late: bool = False
 
 
 class Endpoint:
@@ -61,43 +63,52 @@ class Endpoint:
         deadline = time.monotonic() + self._timeout_s
         connection = http.client.HTTPConnection(self._host, self._port, timeout=self._timeout_s)
         try:
-            return self._exchange(connection, data, deadline)
+            answer = self._exchange(connection, data, deadline)
         except (OSError, http.client.HTTPException) as error:
-            if isinstance(error, TimeoutError):
-                return self._late(None, "", b"")
-            return Answer(None, "", b"", f"{type(error).__name__}: {error}")
+            answer = Answer(
+                None, "", b"", f"{type(error).__name__}: {error}", isinstance(error, TimeoutError)
+            )
         finally:
             connection.close()
+        if answer.late or time.monotonic() >= deadline:
+            return replace(answer, fault=f"no whole answer within {self._timeout_s:g} s", late=True)
+        return answer
 
     def _exchange(self, connection: http.client.HTTPConnection, data: bytes, deadline: float) -> Answer:
+        """One answer. A socket's own timeout begins anew with every byte: at the deadline it is shut down."""
         headers = {"Content-Type": "application/json", "Accept": f"application/json, {EVENT_STREAM}"}
-        connection.request("POST", self._path, data, headers)
-        sock = connection.sock  # the connection forgets it where the answer ends with the connection
-        response = connection.getresponse()
-        kind = response.headers.get_content_type()
-        body = bytearray()
-        while True:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return self._late(response.status, kind, bytes(body))
-            if sock is not None and sock.fileno() >= 0:
-                sock.settimeout(left)
-            try:
-                part = response.read1(1 << 16)
-            except TimeoutError:
-                return self._late(response.status, kind, bytes(body))
-            except (OSError, http.client.HTTPException) as error:
-                fault = f"{type(error).__name__} after {len(body)} bytes"
-                return Answer(response.status, kind, bytes(body), fault)
-            body += part
-            if len(body) > MAX_BYTES:
-                return Answer(response.status, kind, b"", f"more than {MAX_BYTES} bytes")
-            if not part:
-                short = "" if not response.length else f"{response.length} bytes are missing"
-                return Answer(response.status, kind, bytes(body), short or None)
+        connection.connect()
+        watch = threading.Timer(max(0.0, deadline - time.monotonic()), _shut, (connection.sock,))
+        watch.start()
+        try:
+            connection.request("POST", self._path, data, headers)
+            return _read(connection.getresponse())
+        finally:
+            watch.cancel()
+            watch.join()
 
-    def _late(self, status: int | None, kind: str, body: bytes) -> Answer:
-        return Answer(status, kind, body, f"no whole answer within {self._timeout_s:g} s")
+
+def _shut(sock: socket.socket) -> None:
+    """Whoever reads gets the end of the stream."""
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)
+
+
+def _read(response: http.client.HTTPResponse) -> Answer:
+    kind = response.headers.get_content_type()
+    body = bytearray()
+    while True:
+        try:
+            part = response.read1(1 << 16)
+        except (OSError, http.client.HTTPException) as error:
+            fault = f"{type(error).__name__} after {len(body)} bytes"
+            return Answer(response.status, kind, bytes(body), fault, isinstance(error, TimeoutError))
+        body += part
+        if len(body) > MAX_BYTES:
+            return Answer(response.status, kind, b"", f"more than {MAX_BYTES} bytes")
+        if not part:
+            short = "" if not response.length else f"{response.length} bytes are missing"
+            return Answer(response.status, kind, bytes(body), short or None)
 
 
 # ---- Server-sent events ------------------------------------------------------------------------
@@ -225,7 +236,8 @@ class _Joined:
         chunk = loads(data.encode(), max_bytes=MAX_BYTES)
         if "error" in chunk:
             raise ValueError(f"an error: {data[:80]}")
-        self._tokens = _count((chunk.get("usage") or {}).get("completion_tokens")) or self._tokens
+        tokens = _count((chunk.get("usage") or {}).get("completion_tokens"))
+        self._tokens = self._tokens if tokens is None else tokens
         for choice in chunk["choices"]:
             self._choice(choice, _extension(choice) or _extension(chunk))
 

@@ -35,27 +35,37 @@ PATIENCE = 3
 """So many requests in a row without an answer, and a party is asked no more."""
 
 
+@dataclass(frozen=True)
+class Absence:
+    """Why a party is asked no more. ``late``: its last answer did not come within the deadline."""
+
+    detail: str
+    late: bool
+
+
 @dataclass
 class Party:
-    """One server. ``late`` counts requests in a row that got no answer."""
+    """One server. ``missed`` counts requests in a row that got no answer."""
 
     name: str
     reports: bool
     _ask: Callable[[Mapping[str, Any], bool], tuple[Answer, Turn]]
-    late: int = 0
-    last_fault: str = ""
+    missed: int = 0
+    last: Answer | None = None
 
     def ask(self, body: Mapping[str, Any], *, stream: bool) -> tuple[Answer, Turn]:
         """One request; see ``certify.endpoints.ask``."""
         answer, turn = self._ask(body, stream)
-        self.late = self.late + 1 if answer.status is None or answer.fault else 0
-        self.last_fault = answer.fault or self.last_fault
+        self.missed = self.missed + 1 if answer.status is None or answer.fault else 0
+        self.last = answer
         return answer, turn
 
     @property
-    def gone(self) -> bool:
-        """Whether asking on would only take time."""
-        return self.late >= PATIENCE
+    def gone(self) -> Absence | None:
+        """Why asking on would only take time; None while it answers."""
+        if self.last is None or self.missed < PATIENCE:
+            return None
+        return Absence(str(self.last.fault), self.last.late)
 
     @property
     def key(self) -> str:

@@ -11,7 +11,7 @@ from certify.agent_cases import FAMILIES, AgentCase, cases
 from certify.documents import parse, violation
 from certify.endpoints import Answer, EventReader, Turn, streamed
 from certify.parties import PARAMETERS as PARTIES
-from certify.parties import Party, peer, recorded, subject
+from certify.parties import Absence, Party, peer, recorded, subject
 from certify.reasons import Reason
 from certify.targets import Context, EvidenceWriter
 from certify.types import Number, Outcome, OutcomeName, Variant
@@ -37,6 +37,7 @@ PARAMETERS = {
 }  # fmt: skip
 
 DECLINED, TRANSPORT, PROTOCOL, SCHEMA = "declined", "transport", "protocol", "schema"
+SPLITS = 1 << 14
 CATEGORIES = (DECLINED, TRANSPORT, PROTOCOL, SCHEMA)
 
 
@@ -91,7 +92,7 @@ def run(ctx: Context) -> Outcome:
     with ctx.evidence("tool.jsonl") as evidence:
         with subject(ctx) as party:
             tally = ask_all(party, wanted, evidence)
-            gone = party.last_fault if party.gone else ""
+            gone = party.gone
         measurements = tally.figures()
         for name in given["compare"]:
             with peer(ctx, name) as other:
@@ -150,7 +151,9 @@ def _protocol(case: AgentCase, turn: Turn) -> str | None:
         return f"{len(turn.calls)} calls"
     if case.silent and turn.content.strip():
         return f"content {turn.content[:60]!r} beside the call"
-    if case.finish is not None and turn.finish not in case.finish:
+    if case.schema is None and not turn.content:
+        return "no text"
+    if turn.finish not in case.finish:
         return f"finish_reason {turn.finish}, not {' or '.join(sorted(case.finish))}"
     return None
 
@@ -169,14 +172,18 @@ def _schema(case: AgentCase, turn: Turn) -> Failure | None:
 
 
 def same_when_split(answer: Answer, turn: Turn) -> bool:
-    """Events are the same when the stream is split at any one byte, and the answer is when split at all."""
+    """Events are the same when the stream is split at any one byte, and the answer is when split at all.
+
+    A stream that is longer than ``SPLITS`` is split at so many places, spread over it.
+    """
     body = answer.body
     expected = list(EventReader().feed(body))
-    for place in range(len(body) + 1):
+    step = len(body) // SPLITS + 1
+    for place in range(0, len(body) + 1, step):
         reader = EventReader()
         if [*reader.feed(body[:place]), *reader.feed(body[place:])] != expected:
             return False
-    return streamed(answer, range(1, len(body))) == turn
+    return streamed(answer, range(1, len(body), step)) == turn
 
 
 def _outcome(
@@ -184,7 +191,7 @@ def _outcome(
     measurements: Mapping[str, Any],
     limits: Mapping[str, Number],
     peers: Iterable[Variant],
-    gone: str,
+    gone: Absence | None,
 ) -> Outcome:
     missed = [
         f"{name.removesuffix('_min')} {measurements[name.removesuffix('_min')]} is below {limit}"
@@ -200,6 +207,7 @@ def _outcome(
     variants += peers
     if not bad:
         return Outcome("pass", None, "", measurements, limits, tuple(variants))
-    late = Reason.TIMEOUT if "within" in gone else Reason.ANSWER_WRONG
-    detail = "; ".join([*([f"it no longer answers: {gone}"] if gone else []), *missed, *tally.first[:3]])
-    return Outcome("fail", late, detail, measurements, limits, tuple(variants))
+    reason = Reason.TIMEOUT if gone is not None and gone.late else Reason.ANSWER_WRONG
+    absent = [] if gone is None else [f"it no longer answers: {gone.detail}"]
+    detail = "; ".join([*absent, *missed, *tally.first[:3]])
+    return Outcome("fail", reason, detail, measurements, limits, tuple(variants))

@@ -11,7 +11,7 @@ from certify.documents import Breach
 from certify.endings import Cut, Whole, breaches, ending_of, text_of, whole_of
 from certify.endpoints import Answer, Turn
 from certify.parties import PARAMETERS as PARTIES
-from certify.parties import Party, peer, recorded, subject
+from certify.parties import Absence, Party, peer, recorded, subject
 from certify.reasons import Reason
 from certify.targets import Context, EvidenceWriter
 from certify.truncation_cases import BY_ID, CASES, Case
@@ -87,7 +87,7 @@ def run(ctx: Context) -> Outcome:
         with subject(ctx) as party:
             found = [walk(ctx, party, case, evidence) for case in cases]
             measurements |= figures(found)
-            gone = party.last_fault if party.gone else ""
+            gone = party.gone
         for name in ctx.parameters["compare"]:
             with peer(ctx, name) as other:
                 if other is None:
@@ -199,7 +199,9 @@ def figures(found: Iterable[Found], prefix: str = "") -> dict[str, Number | str 
     return {prefix + name: value for name, value in figures.items()}
 
 
-def _outcome(found: list[Found], measurements: dict[str, Any], peers: list[Variant], gone: str) -> Outcome:
+def _outcome(
+    found: list[Found], measurements: dict[str, Any], peers: list[Variant], gone: Absence | None
+) -> Outcome:
     limits: dict[str, Number] = {"violations_max": 0, "completed_schemas_min": len(found)}
     variants = []
     for item in found:
@@ -209,9 +211,8 @@ def _outcome(found: list[Found], measurements: dict[str, Any], peers: list[Varia
     variants += peers
     broken = [item.first for item in found if item.first]
     if gone:
-        late = "within" in gone
-        reason = Reason.TIMEOUT if late else Reason.ENDING_BROKEN
-        detail = f"it no longer answers: {gone}; {'; '.join(broken[:1])}"
+        reason = Reason.TIMEOUT if gone.late else Reason.ENDING_BROKEN
+        detail = f"it no longer answers: {gone.detail}; {'; '.join(broken[:1])}"
         return Outcome("fail", reason, detail, measurements, limits, tuple(variants))
     if broken:
         detail = "; ".join(broken[:3])

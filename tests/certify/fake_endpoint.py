@@ -19,6 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from certify.documents import places
 from certify.documents import values as pointers
 
 ROOT = Path(__file__).parents[2]
@@ -67,7 +68,7 @@ class Reply:
     content: str = ""
     calls: list[tuple[str, str]] = field(default_factory=list)
     finish: str = "stop"
-    tokens: int = 0
+    tokens: int | None = 0
     ending: dict[str, Any] | None = None
     cut: bool = False
     written: str = ""  # what the model wrote of the document
@@ -125,7 +126,7 @@ class Honest:
         tokens = -(-len(text) // TOKEN) + 1  # with the end
         end = min(len(text), budget * TOKEN)
         reply = Reply(tokens=min(budget, tokens), cut=budget < tokens, finish="length")
-        why = "budget"
+        why = "length"
         if stop is not None and stop in text[:end]:
             end, why, reply.cut, reply.finish = text.index(stop), "stop", True, "stop"
         reply.written, reply.document = text[:end], full
@@ -147,10 +148,20 @@ class Honest:
             begin = at + (len(self.dumps(name)) + 1 if isinstance(full, dict) else 0)
             at = begin + len(self.dumps(value)) + 1
             if end < at - 1 or (end == at - 1 and not isinstance(value, (dict, list, str))):
-                made = value if end > begin else spare[name]
-                filled += [f"/{name}{at}" for at, _ in pointers(made)]
+                if end > begin:
+                    filled += self._unfinished(full, f"/{name}", end)
+                else:
+                    filled += [f"/{name}{at}" for at, _ in pointers(spare[name])]
             values.append((name, value if end > begin else spare[name]))
         return (dict(values) if isinstance(full, dict) else [value for _, value in values]), filled
+
+    def _unfinished(self, full: Any, place: str, end: int) -> list[str]:
+        """What of a member that was begun had not ended."""
+        found = dict(pointers(full))
+        mine = [(at, last) for at, last in places(self.dumps(full)) if f"{at}/".startswith(f"{place}/")]
+        return [
+            at for at, last in mine if last > end and not (isinstance(found[at], (dict, list)) and found[at])
+        ]
 
 
 # ---- One fault each --------------------------------------------------------------------------------
@@ -282,6 +293,89 @@ class Hangs(Honest):
             time.sleep(0.6)
 
 
+class IgnoresBudget(Honest):
+    """Every answer is whole, whatever was asked for."""
+
+    def _document(self, schema: Mapping[str, Any], budget: int, stop: str | None) -> Reply:
+        return super()._document(schema, 1 << 12, stop)
+
+
+class ClaimsOneToken(IgnoresBudget):
+    """And it says that this took one token."""
+
+    def spoil(self, reply: Reply, body: Mapping[str, Any]) -> None:
+        reply.tokens = 1
+
+
+class CountsNothing(Honest):
+    def spoil(self, reply: Reply, body: Mapping[str, Any]) -> None:
+        reply.tokens = None
+
+
+class EndsEarly(Honest):
+    """What the budget cuts is whole all the same, and the tokens are those of the budget."""
+
+    def spoil(self, reply: Reply, body: Mapping[str, Any]) -> None:
+        if reply.cut and reply.calls and body["max_tokens"] > 1:
+            _set_text(reply, self.dumps(example(body["tools"][0]["function"]["parameters"], 0)))
+            reply.finish = "tool_calls"
+
+
+class WrongReason(Honest):
+    def spoil(self, reply: Reply, body: Mapping[str, Any]) -> None:
+        for ending in endings(reply):
+            ending["reason"] = "deadline" if reply.cut else None
+
+
+class DisownsItsText(Honest):
+    """Where a stop string cuts, values that it had written are said to be filled in."""
+
+    def spoil(self, reply: Reply, body: Mapping[str, Any]) -> None:
+        if body.get("stop") and reply.document is not None and reply.ending is not None:
+            inner = [at for at, _ in pointers(reply.document) if at]
+            reply.ending["filled"] = inner
+
+
+class HidesNothing(Honest):
+    """Where nothing was delivered, it does not say that it was cut."""
+
+    def spoil(self, reply: Reply, body: Mapping[str, Any]) -> None:
+        if reply.cut and reply.document is None and reply.ending is not None:
+            reply.ending["truncated"] = False
+
+
+class NoFinish(Honest):
+    def spoil(self, reply: Reply, body: Mapping[str, Any]) -> None:
+        reply.finish = ""
+
+
+class CutIsACall(Honest):
+    """A call that was cut ends as one that was not."""
+
+    def spoil(self, reply: Reply, body: Mapping[str, Any]) -> None:
+        if reply.cut and reply.calls:
+            reply.finish = "tool_calls"
+
+
+class SaysNoWord(Honest):
+    """Streams of text are empty."""
+
+    def _prose(self, body: Mapping[str, Any]) -> Reply:
+        return Reply(finish="stop", tokens=1)
+
+
+class HangsUp(Honest):
+    """It takes requests and closes the connection."""
+
+
+class Endless(Honest):
+    """A stream without a length that does not end."""
+
+
+class TricklesHeaders(Honest):
+    """Its headers arrive for ever, each byte in time."""
+
+
 class Trickles(Honest):
     """Bytes arrive for ever, each in time."""
 
@@ -394,7 +488,7 @@ def whole(reply: Reply) -> dict[str, Any]:
             {"id": f"call_{i}", "type": "function", "function": {"name": name, "arguments": arguments}}
             for i, (name, arguments) in enumerate(reply.calls)
         ]
-    choice: dict[str, Any] = {"index": 0, "message": message, "finish_reason": reply.finish}
+    choice: dict[str, Any] = {"index": 0, "message": message, "finish_reason": reply.finish or None}
     if reply.ending is not None:
         choice["gaugeblock"] = reply.ending
     return {"object": "chat.completion", "choices": [choice], "usage": {"completion_tokens": reply.tokens}}
@@ -418,7 +512,7 @@ def chunks(reply: Reply) -> Iterator[dict[str, Any]]:
         for i in range(0, len(arguments), 3):
             piece = {"arguments": arguments[i : i + 3]}
             yield chunk({"tool_calls": [{"index": number, "function": piece}]})
-    yield chunk({}, reply.finish)
+    yield chunk({}, reply.finish or None)
     yield {"choices": [], "usage": {"completion_tokens": reply.tokens}}
 
 
@@ -439,22 +533,31 @@ class Handler(BaseHTTPRequestHandler):
         elif data is None:
             error = {"error": {"message": "broken", "code": "internal_error"}}
             data = json.dumps(whole(reply) if reply.status == 200 else error).encode()
+        if isinstance(self.model, HangsUp):
+            self.close_connection = True
+            return
+        if isinstance(self.model, TricklesHeaders):
+            self._trickle(b"HTTP/1.1 200 OK\r\nX-Long: " + 2000 * b"a")
         self.send_response(reply.status)
         self.send_header("Content-Type", "text/event-stream" if stream else "application/json")
-        self.send_header("Content-Length", str(reply.length or len(data)))
+        if not isinstance(self.model, Endless):
+            self.send_header("Content-Length", str(reply.length or len(data)))
         self.end_headers()
         self._send(data)
 
     def _send(self, data: bytes) -> None:
         try:
-            if isinstance(self.model, Trickles):
-                for i in range(len(data)):
-                    self.wfile.write(data[i : i + 1])
-                    self.wfile.flush()
-                    time.sleep(0.05)
+            if isinstance(self.model, (Trickles, Endless)):
+                self._trickle(data)
             self.wfile.write(data)
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
+
+    def _trickle(self, data: bytes) -> None:
+        for i in range(len(data)):
+            self.wfile.write(data[i : i + 1])
+            self.wfile.flush()
+            time.sleep(0.05)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Quiet."""

@@ -10,10 +10,10 @@ import jsonschema
 import pytest
 
 from certify import agent_cases
-from certify.checks import truncation
-from certify.documents import filled_breaches, formats, parse, pointer, values, violation
+from certify.checks import tool, truncation
+from certify.documents import filled_breaches, formats, parse, places, pointer, values, violation
 from certify.endings import RULES
-from certify.endpoints import Endpoint, EventReader, Turn, ask, streamed
+from certify.endpoints import Answer, Endpoint, EventReader, Turn, ask, streamed
 from certify.reasons import Reason
 from certify.truncation_cases import CASES
 from certify.types import Outcome
@@ -85,6 +85,14 @@ BREAKS: list[tuple[type[servers.Honest], set[str]]] = [
     (servers.DeniesTheCut, {"filled"}),
     (servers.ClaimsTooMuch, {"filled"}),
     (servers.PicksATool, {"filled"}),
+    (servers.IgnoresBudget, {"budget"}),
+    (servers.ClaimsOneToken, {"budget"}),
+    (servers.CountsNothing, {"budget"}),
+    (servers.EndsEarly, {"finish"}),
+    (servers.WrongReason, {"filled"}),
+    (servers.DisownsItsText, {"filled"}),
+    (servers.HidesNothing, {"filled"}),
+    (servers.NoFinish, {"finish", "control"}),
 ]
 
 
@@ -107,12 +115,26 @@ def test_every_rule_has_a_server_that_breaks_it() -> None:
     assert set().union(*(rules for _, rules in BREAKS)) == set(RULES)
 
 
-@pytest.mark.parametrize("model", [servers.Hangs, servers.Trickles])
+@pytest.mark.parametrize("model", [servers.Hangs, servers.Trickles, servers.TricklesHeaders])
 def test_a_server_that_hangs_is_given_up_in_time(model: type[servers.Honest], tmp_path: Path) -> None:
     outcome, records = of_endpoint(tmp_path, "truncation", model, schemas=SCHEMAS, request_timeout_s=0.3)
     assert (outcome.outcome, outcome.reason) == ("fail", Reason.TIMEOUT), outcome
     assert "no whole answer within 0.3 s" in outcome.detail
     assert len(records) < 12
+
+
+@pytest.mark.parametrize("check", ["truncation", "tool"])
+def test_a_server_that_ends_its_connections_is_not_late(check: str, tmp_path: Path) -> None:
+    outcome, _ = of_endpoint(tmp_path, check, servers.HangsUp)
+    assert (outcome.outcome, outcome.reason) != ("fail", Reason.TIMEOUT), outcome
+    assert "it no longer answers: RemoteDisconnected" in outcome.detail
+
+
+def test_a_stream_without_a_length_that_is_cut_by_the_deadline_is_late() -> None:
+    with servers.running(servers.Endless) as url:
+        answer, turn = ask(Endpoint(url, timeout_s=0.3), CASES[0].body(64), stream=True)
+    assert (answer.status, answer.late) == (200, True)
+    assert turn.fault == "no whole answer within 0.3 s"
 
 
 def test_a_server_that_says_nothing_about_endings_is_judged_by_the_rest(tmp_path: Path) -> None:
@@ -235,6 +257,10 @@ TOOL_BREAKS: list[tuple[type[servers.Honest], str]] = [
     (servers.NoDone, "protocol"),
     (servers.Status500, "transport"),
     (servers.Short, "transport"),
+    (servers.NoFinish, "protocol"),
+    (servers.CutIsACall, "protocol"),
+    (servers.SaysNoWord, "protocol"),
+    (servers.NotJSON, "protocol"),
 ]
 
 
@@ -301,6 +327,42 @@ def test_what_stands_behind_done_or_finish_is_malformed() -> None:
     other = type(answer)(200, "application/json", answer.body)
     assert "content type" in str(streamed(other).fault)
     assert streamed(type(answer)(200, answer.content_type, answer.body[:-3])).fault
+
+
+def test_values_have_places_in_any_json_text() -> None:
+    text = ' { "a" : [ 1 , {} , "}\\"," ] , "b/" : { "c" : -1.5e3 } , "d" : true }\n'
+    ends = dict(places(text))
+    assert list(ends) == [at for at, _ in values(json.loads(text))]
+    for at, end in ends.items():
+        value = dict(values(json.loads(text)))[at]
+        number = type(value) in (int, float)
+        assert any(_reads(text[i : end - number], value) for i in range(end))
+        assert text[end - 1 - number] not in " ,:\n"
+    assert dict(places("12")) == {"": 3}
+
+
+def _reads(text: str, value: Any) -> bool:
+    try:
+        return bool(json.loads(text) == value)
+    except ValueError:
+        return False
+
+
+def test_a_long_stream_is_compared_at_so_many_places() -> None:
+    body = b"".join(b'data: {"choices": [{"delta": {"content": "a"}}]}\n\n' for _ in range(4000))
+    answer = Answer(200, "text/event-stream", body + b"data: [DONE]\n\n")
+    read = []
+
+    class Counted(EventReader):
+        def feed(self, piece: bytes) -> Any:
+            read.append(len(piece))
+            return super().feed(piece)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tool, "EventReader", Counted)
+        patch.setattr(tool, "SPLITS", 16)
+        assert tool.same_when_split(answer, streamed(answer))
+    assert len(read) <= 2 * 18 + 1
 
 
 def test_filled_must_be_exactly_what_the_model_did_not_write() -> None:
