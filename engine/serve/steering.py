@@ -87,6 +87,8 @@ class Chat:
             return None
         self._check_format(content)
         think = thinking_of(self._template, self._family, tools=self._active)
+        if think is not None and prompt.rstrip().endswith(think[1]):
+            think = None  # the template closed the prelude: it was switched off
         budget = min(room, request.options.max_tokens or room)
         protocol = Protocol(
             family=self._family,

@@ -20,6 +20,8 @@ from engine.script import Kit, Script
 from engine.serve import families
 from engine.serve.families import Family
 from engine.serve.protocol import Protocol, script
+from engine.serve.requests import chat_request
+from engine.serve.steering import Chat
 from fixtures.vocab import CONTROL, USER_DEFINED
 from tests.engine.vocabularies import bpe, open_vocab
 
@@ -269,6 +271,20 @@ def test_reasoning_has_a_budget_of_its_own(family: Family, content: bool) -> Non
             assert made.calls == [("none", {})]
         assert made.finish == "stop" or made.text("content")
         assert "<" not in made.text("name")
+
+
+@pytest.mark.parametrize(("end", "offered"), [("", True), ("<think>\n\n</think>\n\n", False)])
+def test_a_prelude_that_the_prompt_closed_is_not_opened_again(end: str, offered: bool) -> None:
+    vocab = vocabulary()
+    body = {"messages": [{"role": "user", "content": "a"}], "response_format": {"type": "json_object"}}
+    chat = Chat(vocab, _Source("<think>"), chat_request(body))  # type: ignore[arg-type]
+    steering = chat.steering(f"a{end}", 100)
+    assert steering is not None
+    mask = steering.make().mask()
+    assert mask is not None
+    token = Kit(vocab).spelling.single("<think>")
+    assert token is not None
+    assert bool(mask[token // 32] >> (token % 32) & 1) is offered
 
 
 def test_a_stop_string_in_arguments_ends_them_legally() -> None:
