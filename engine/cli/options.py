@@ -131,6 +131,7 @@ constraint_options = _together(
         help="A file with the JSON Schema that the text keeps to; - is standard input.",
     ),
     click.option("--regex", metavar="PATTERN", help="The whole text matches this pattern."),
+    click.option("--choice", multiple=True, metavar="TEXT", help="The whole text is this. Repeatable."),
     click.option(
         "--grammar",
         type=click.Path(path_type=Path, allow_dash=True),
@@ -248,6 +249,7 @@ class Constraining:
     json_object: bool
     json_schema: Path | None
     regex: str | None
+    choice: tuple[str, ...]
     grammar: Path | None
     order: str
     whitespace: str
@@ -258,12 +260,12 @@ class Constraining:
         return cls(**{name: values.pop(name) for name in cls.__dataclass_fields__})._compiled()
 
     def _compiled(self) -> Constraint | None:
-        names = ("json_object", "json_schema", "regex", "grammar")
-        given = [name for name in names if getattr(self, name) not in (None, False)]
+        names = ("json_object", "json_schema", "regex", "choice", "grammar")
+        given = [name for name in names if getattr(self, name) not in (None, False, ())]
         if not given:
             return None
         if len(given) > 1:
-            raise UsageError("give one of --json-object, --json-schema, --regex and --grammar")
+            raise UsageError("give one of --json-object, --json-schema, --regex, --choice and --grammar")
         from engine import constrain
 
         order: Any = self.order
@@ -271,11 +273,13 @@ class Constraining:
         kind, source = self._source(given[0])
         return constrain.compile(kind, source, constrain.Options(order, whitespace))
 
-    def _source(self, name: str) -> tuple[Kind, str]:
+    def _source(self, name: str) -> tuple[Kind, str | list[str]]:
         if name == "json_object":
             return "json", "object"
         if name == "regex":
             return "regex", _unicode(str(self.regex), "--regex")
+        if name == "choice":
+            return "choice", [_unicode(text, "--choice") for text in self.choice]
         if name == "json_schema":
             return "json_schema", _read(Path(str(self.json_schema)), CONSTRAINT_BYTES)
         text = _read(Path(str(self.grammar)), CONSTRAINT_BYTES)

@@ -84,6 +84,17 @@ def test_choice_logprobs_in_json(tiny_model: Tiny) -> None:
     assert "choice_logprobs" not in document(gaugeblock(*options), "run/1")
 
 
+def test_the_text_is_one_of_the_choices(tiny_model: Tiny) -> None:
+    choices = ("--choice", "größer", "--choice", "grün")
+    options = ("run", "-m", tiny_model(NAME), "-p", "the ", "--json", *choices)
+    assert document(gaugeblock(*options), "run/1")["text"] in ("größer", "grün")
+    cut = document(gaugeblock(*options, "-n", "1"), "run/1")
+    assert cut["text"] in ("größer", "grün")
+    result = gaugeblock(*options, "--regex", "a")
+    assert result.returncode == 2
+    assert "give one of" in result.stderr
+
+
 def test_logprobs_in_json(tiny_model: Tiny) -> None:
     result = gaugeblock("run", "-m", tiny_model(NAME), "-p", "the ", "-n", "3", "--json", "--logprobs", "2")
     for entry in document(result, "run/1")["logprobs_nats"]:
