@@ -84,6 +84,11 @@ engine_status cfg_locate(cfg_source *s, uint64_t at);
 uint32_t cfg_character(const cfg_source *s, uint64_t at, uint32_t *bytes);
 /* n hexadecimal digits at s->at, which moves; 0 where they are not there or name no character. */
 int cfg_hex(cfg_source *s, uint32_t n, uint32_t *code_point);
+/* The digits at s->at, which moves; 0 where there are none. Stops counting above CFG_MAX_COUNT. */
+int cfg_count(cfg_source *s, uint32_t *count);
+/* Where the next line that is not blank begins with "|", what is being defined goes on there: s->at moves.
+ * skip(s, 1) passes over blanks, comments and line ends. */
+int cfg_continues(cfg_source *s, void (*skip)(cfg_source *s, int lines));
 /* The number of a rule by name, new where it was not mentioned before; CFG_NONE once the pool failed. */
 uint32_t cfg_rule_named(cfg_source *s, const char *name, uint64_t len, uint64_t at);
 /* Nothing where no such rule was mentioned: CFG_NONE. */

@@ -132,30 +132,20 @@ static const cfg_expr *read_class(cfg_source *s)
     return cfg_set(s, ranges, n, negated);
 }
 
-/* The digits at the cursor; 0 where there are none. Stops counting above what is admitted. */
-static int read_count(cfg_source *s, uint32_t *count)
-{
-    uint64_t begin = s->at;
-    *count = 0;
-    for (; peek(s) >= '0' && peek(s) <= '9'; s->at++)
-        *count = *count > CFG_MAX_COUNT ? *count : *count * 10 + (uint32_t)(peek(s) - '0');
-    return s->at > begin;
-}
-
 /* {m}, {m,} or {m,n}. */
 static const cfg_expr *read_counts(cfg_source *s, const cfg_expr *part, int nested)
 {
     uint64_t opened = s->at++;
     uint32_t min, max;
     skip(s, nested);
-    if (!read_count(s, &min))
+    if (!cfg_count(s, &min))
         return refuse(s, opened, "a repetition is {m}, {m,} or {m,n}: a number is missing");
     max = min;
     skip(s, nested);
     if (peek(s) == ',') {
         s->at++;
         skip(s, nested);
-        if (!read_count(s, &max))
+        if (!cfg_count(s, &max))
             max = CFG_NONE;
         skip(s, nested);
     }
@@ -241,17 +231,6 @@ static const cfg_expr *read_sequence(cfg_source *s, int nested)
     return cfg_sequence(s, &list);
 }
 
-/* Where the next line that is not blank begins with "|", the rule goes on there. */
-static int continues(cfg_source *s)
-{
-    uint64_t at = s->at;
-    skip(s, 1);
-    if (peek(s) == '|')
-        return 1;
-    s->at = at;
-    return 0;
-}
-
 static const cfg_expr *read_choice(cfg_source *s, int nested)
 {
     cfg_list list = {0};
@@ -263,7 +242,7 @@ static const cfg_expr *read_choice(cfg_source *s, int nested)
         const cfg_expr *one = read_sequence(s, nested);
         if (!cfg_list_add(s, &list, one))
             return NULL;
-    } while (peek(s) == '|' || (!nested && continues(s)));
+    } while (peek(s) == '|' || (!nested && cfg_continues(s, skip)));
     return cfg_choice(s, &list);
 }
 

@@ -109,6 +109,25 @@ int cfg_hex(cfg_source *s, uint32_t n, uint32_t *code_point)
     return 1;
 }
 
+int cfg_count(cfg_source *s, uint32_t *count)
+{
+    uint64_t begin = s->at;
+    *count = 0;
+    for (; s->at < s->len && s->text[s->at] >= '0' && s->text[s->at] <= '9'; s->at++)
+        *count = *count > CFG_MAX_COUNT ? *count : *count * 10 + (uint32_t)(s->text[s->at] - '0');
+    return s->at > begin;
+}
+
+int cfg_continues(cfg_source *s, void (*skip)(cfg_source *s, int lines))
+{
+    uint64_t at = s->at;
+    skip(s, 1);
+    if (s->at < s->len && s->text[s->at] == '|')
+        return 1;
+    s->at = at;
+    return 0;
+}
+
 /* ---- Names of rules -------------------------------------------------------------------------- */
 
 static uint32_t name_hash(const char *name, uint64_t len)

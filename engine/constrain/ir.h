@@ -36,7 +36,7 @@ typedef struct ir_rest {
 
 /* At least `min` members whose key is in `keys` have a value in `value`. Each rest language of the
  * alternative is a subset of `keys` or disjoint from it (the compiler splits them), and declared keys are
- * never in `keys`. From the compiler `value` is a subset of the value of every rest within `keys`, and max
+ * never in `keys`. `value` is a subset of the value of every rest within `keys`, and max
  * is IR_NO_MAX. A member counts for at most one `some`, whichever serves: where one member may satisfy two,
  * another alternative says so. */
 typedef struct ir_some {
@@ -98,18 +98,10 @@ typedef struct ir_node {
     uint32_t height;        /* nesting of the shortest document, the flattest of those: 0 for a scalar */
 } ir_node;
 
-/* The node of the values that are both in a and in b, for hand-made programs whose `some` and `contains`
- * have values outside those of the members and items; the compiler lists none. */
-typedef struct ir_meet {
-    uint32_t a, b, both;
-} ir_meet;
-
 typedef struct ir_program {
     ir_node *nodes;
     uint32_t n_nodes;
     uint32_t root;
-    const ir_meet *meets;   /* ascending by (a, b); a pair that is not listed: b is a subset of a */
-    uint32_t n_meets;
     lang_set *langs;
     const char *notes;      /* JSON array: [{"pointer": …, "keyword": …, "note": …}], what was taken as annotation */
 } ir_program;

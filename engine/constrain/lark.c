@@ -258,16 +258,6 @@ static const cfg_expr *read_atom(lark *l)
     return name_byte(c) ? read_mention(l) : NULL;
 }
 
-/* The digits at the cursor; 0 where there are none. Stops counting above what is admitted. */
-static int read_count(cfg_source *s, uint32_t *count)
-{
-    uint64_t begin = s->at;
-    *count = 0;
-    for (; peek(s) >= '0' && peek(s) <= '9'; s->at++)
-        *count = *count > CFG_MAX_COUNT ? *count : *count * 10 + (uint32_t)(peek(s) - '0');
-    return s->at > begin;
-}
-
 /* ?, *, +, ~n or ~n..m behind an atom, if there is one; *done: there was none. */
 static const cfg_expr *read_repeat(lark *l, const cfg_expr *atom, int nested, int *done)
 {
@@ -285,13 +275,13 @@ static const cfg_expr *read_repeat(lark *l, const cfg_expr *atom, int nested, in
     s->at++;
     skip(s, nested);
     uint32_t least = 0, most = 0;
-    int good = read_count(s, &least);
+    int good = cfg_count(s, &least);
     skip(s, nested);
     most = least;
     if (good && starts(s, "..")) {
         s->at += 2;
         skip(s, nested);
-        good = read_count(s, &most);
+        good = cfg_count(s, &most);
     }
     if (!good)
         return refuse(s, ENGINE_EFORMAT, at, "a repetition is ~n or ~n..m");
@@ -322,17 +312,6 @@ static const cfg_expr *read_sequence(lark *l, int nested)
     return cfg_sequence(s, &list);
 }
 
-/* Where the next line that is not blank begins with "|", the definition goes on there. */
-static int continues(cfg_source *s)
-{
-    uint64_t at = s->at;
-    skip(s, 1);
-    if (peek(s) == '|')
-        return 1;
-    s->at = at;
-    return 0;
-}
-
 static const cfg_expr *read_choice(lark *l, int nested)
 {
     cfg_source *s = l->s;
@@ -344,7 +323,7 @@ static const cfg_expr *read_choice(lark *l, int nested)
         }
         if (!cfg_list_add(s, &list, read_sequence(l, nested)))
             return NULL;
-    } while (peek(s) == '|' || (!nested && continues(s)));
+    } while (peek(s) == '|' || (!nested && cfg_continues(s, skip)));
     return cfg_choice(s, &list);
 }
 
@@ -375,7 +354,7 @@ static int read_definition(lark *l)
         uint32_t priority;
         s->at++;
         s->at += peek(s) == '-' || peek(s) == '+';
-        if (!read_count(s, &priority))
+        if (!cfg_count(s, &priority))
             return refuse(s, ENGINE_EFORMAT, s->at, "a priority is a number: name.2: ...") != NULL;
         skip(s, 0);
     }

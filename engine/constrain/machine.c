@@ -110,22 +110,6 @@ static const doc_ops machine_ops = {
 
 /* ---- Alternatives --------------------------------------------------------------------------------- */
 
-static uint32_t meet(const ir_program *program, uint32_t a, uint32_t b)
-{
-    uint32_t lo = 0, hi = program->n_meets;
-    while (lo < hi) {
-        uint32_t mid = lo + (hi - lo) / 2;
-        const ir_meet *at = &program->meets[mid];
-        if (at->a == a && at->b == b)
-            return at->both;
-        if (at->a < a || (at->a == a && at->b < b))
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return b;
-}
-
 static int key_order(const void *a, const void *b)
 {
     const ir_key *x = *(const ir_key *const *)a, *y = *(const ir_key *const *)b;
@@ -174,7 +158,7 @@ static int rest_within(const lang *rest, const lang *keys)
     return within;
 }
 
-static int member_options(pool *p, const ir_program *program, const ir_object *o, objinfo *out)
+static int member_options(pool *p, const ir_object *o, objinfo *out)
 {
     uint32_t members = o->n_keys + o->n_rest, n = 0;
     out->options = pool_alloc(p, (members + (uint64_t)o->n_rest * o->n_some) * sizeof *out->options);
@@ -188,20 +172,20 @@ static int member_options(pool *p, const ir_program *program, const ir_object *o
         out->options[n++] = (option){value, 0};
         for (uint32_t j = 0; i >= o->n_keys && j < o->n_some; j++)
             if (rest_within(o->rest[i - o->n_keys].keys, o->some[j].keys))
-                out->options[n++] = (option){meet(program, value, o->some[j].value), j + 1};
+                out->options[n++] = (option){o->some[j].value, j + 1};
     }
     if (out->first)
         out->first[members] = n;
     return 1;
 }
 
-static engine_status prepare_object(pool *p, const ir_program *program, const ir_object *o, objinfo *out)
+static engine_status prepare_object(pool *p, const ir_object *o, objinfo *out)
 {
     if (o->n_keys > 65536 || o->n_some > MAX_COUNTS)
         return pool_fail(p, ENGINE_EUNSUPPORTED, "an object with more than 65,536 declared members, or %d existence "
                          "conditions on members, cannot be held: simplify it", MAX_COUNTS);
     *out = (objinfo){.o = o, .n_keys = o->n_keys, .n_rest = o->n_rest, .n_words = (o->n_keys + 63) / 64};
-    if (!sort_keys(p, o, out) || !member_options(p, program, o, out))
+    if (!sort_keys(p, o, out) || !member_options(p, o, out))
         return p->status;
     if (o->min_members > MAX_FILL && o->min_members - MAX_FILL > out->n_required && o->min_members <= o->max_members)
         return pool_fail(p, ENGINE_EUNSUPPORTED, "minProperties %u, more than %d above the %u required members, cannot "
@@ -213,7 +197,7 @@ static engine_status prepare_object(pool *p, const ir_program *program, const ir
     return ENGINE_OK;
 }
 
-static engine_status prepare_array(pool *p, const ir_program *program, const ir_array *a, arrinfo *out)
+static engine_status prepare_array(pool *p, const ir_array *a, arrinfo *out)
 {
     if (a->n_contains > MAX_COUNTS)
         return pool_fail(p, ENGINE_EUNSUPPORTED, "an array with more than %d contains cannot be held: simplify it",
@@ -234,8 +218,8 @@ static engine_status prepare_array(pool *p, const ir_program *program, const ir_
     out->options[n++] = (option){a->items, 0};
     for (uint32_t j = 0; j < a->n_contains; j++) {
         if (a->contains[j].max != IR_NO_MAX)
-            out->options[a->n_prefix].node = meet(program, a->items, a->contains[j].other);
-        out->options[n++] = (option){meet(program, a->items, a->contains[j].value), j + 1};
+            out->options[a->n_prefix].node = a->contains[j].other;
+        out->options[n++] = (option){a->contains[j].value, j + 1};
     }
     if (out->first)
         out->first[a->n_prefix + 1] = n;
@@ -258,10 +242,10 @@ static engine_status prepare_nodes(machine *m)
         out->n_objects = n->n_objects;
         out->n_arrays = n->n_arrays;
         for (uint32_t k = 0; k < n->n_objects; k++)
-            if (prepare_object(p, program, &n->objects[k], &out->objects[k]) != ENGINE_OK)
+            if (prepare_object(p, &n->objects[k], &out->objects[k]) != ENGINE_OK)
                 return p->status;
         for (uint32_t k = 0; k < n->n_arrays; k++)
-            if (prepare_array(p, program, &n->arrays[k], &out->arrays[k]) != ENGINE_OK)
+            if (prepare_array(p, &n->arrays[k], &out->arrays[k]) != ENGINE_OK)
                 return p->status;
     }
     return p->status;

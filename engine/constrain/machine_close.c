@@ -468,8 +468,10 @@ static int least_byte(const machine *m, doc_arena *arena, const pos *at, uint8_t
             continue;
         uint64_t mark = doc_arena_mark(arena);
         const pos *next = machine_step(m, arena, at, (uint8_t)b);
-        uint32_t cost = next ? bound(m, next) : NONE;
-        if (cost < least && next != at) {
+        uint32_t cost = next && next != at ? bound(m, next) : NONE;
+        if (cost >= best && next && at->lex == LEX_NUMBER && next->lex == LEX_NUMBER)
+            cost = NONE; /* bounds rise behind a number: where it may end, digits that lead nowhere look cheaper */
+        if (cost < least) {
             least = cost;
             *byte = (uint8_t)b;
             found = 1;

@@ -433,7 +433,8 @@ static uint32_t some_members(const machine *m, const item *it, const situation *
         plan best = {NONE, 0};
         for (uint32_t r = 0; need && r < o->n_rest; r++) {
             plan one = best_option(m, o->options, o->first, o->n_keys + r, j + 1, s->depth);
-            one.cost = add_cost(one.cost, 3); /* and the key: a lower bound says none */
+            const lang *keys = o->o->rest[r].keys; /* a lower bound takes the shortest, be it used */
+            one.cost = lang_is_empty(keys) ? NONE : add_cost(one.cost, lang_distance(keys, lang_start(keys)) + 3);
             best = plan_min(best, one);
         }
         if (need)

@@ -16,6 +16,7 @@
 #define WALK_BYTES (256ull << 20)
 #define POINTER_BYTES 4096u         /* of a first buffer: it grows */
 #define MAX_ALTERNATIVES 1024u
+#define MAX_PLANS 256u              /* 4 MiB of an ending that is searched for */
 #define MASK_EFFORT (1ull << 29)    /* of the steps of one mask, in units of the machine's */
 
 struct engine_matcher {
@@ -276,7 +277,7 @@ engine_status engine_matcher_forced(engine_matcher *m, char *out, uint64_t cap, 
 /* Bytes of an ending that are known already. */
 typedef struct planned {
     uint8_t bytes[16384];
-    uint32_t n, at;
+    uint32_t n, at, times;   /* times: how often bytes were planned */
 } planned;
 
 /* A JSON array of strings that grows; what goes beyond cap is counted only. */
@@ -345,6 +346,7 @@ static int next_closing(const engine_matcher *m, const doc *at, planned *plan, u
     if (plan->at == plan->n && m->ops->ending) {
         plan->n = m->ops->ending(m->program, at, plan->bytes, sizeof plan->bytes);
         plan->at = 0;
+        plan->times += plan->n > 0;
     }
     if (plan->at == plan->n)
         return m->ops->closing(m->program, at, byte);
@@ -362,7 +364,7 @@ static engine_status complete(engine_matcher *m, char *out, uint64_t cap, uint64
     const doc *at = m->at;
     uint64_t kept = 0;
     uint8_t byte;
-    planned plan = {.n = 0, .at = 0};
+    planned plan = {.n = 0, .at = 0, .times = 0};
     doc_arena_reset(arena, 0);
     *len = 0;
     int more = next_closing(m, at, &plan, &byte);
@@ -375,6 +377,9 @@ static engine_status complete(engine_matcher *m, char *out, uint64_t cap, uint64
                                            : gb_fail(err, errlen, ENGINE_EINVAL, "internal: a closing byte is refused");
         if (json_scan_read(&scan, byte) && names != NULL && !list_pointer(m, at, names))
             return no_memory(err, errlen);
+        if (plan.times > MAX_PLANS)
+            return gb_fail(err, errlen, ENGINE_EINVAL, "internal: no ending was found in %llu bytes",
+                           (unsigned long long)*len);
         if (*len < cap)
             out[*len] = (char)byte;
         ++*len;

@@ -198,3 +198,18 @@ DOUBLED = {
 def test_a_schema_whose_ending_would_be_endless_is_refused(schema: dict[str, Any]) -> None:
     with pytest.raises(ConstraintError, match="no document shorter than 4194304 bytes"):
         constrain.compile("json_schema", schema)
+
+
+@pytest.mark.parametrize("order", ["declared", "any"])
+def test_endings_that_are_searched_for_end(order: Order) -> None:
+    """Behind a number more is needed than shows within it: digits that lead nowhere must not look nearer."""
+
+    def some(key: str, value: str) -> dict[str, Any]:
+        no = {"not": {"type": "string", "pattern": value}}
+        return {"not": {"patternProperties": {key: no}}}
+
+    names = {"propertyNames": {"pattern": "^.{5}$"}}
+    schema = {"type": "object", "allOf": [some("k", "K"), some("m", "M"), names]}
+    assert ending(schema, b'{"01234', order) == b'":0,"   km":"KM"}'
+    assert ending(schema, b'{"01234":12', order) == b',"   km":"KM"}'
+    assert ending(schema, b'{"0123k":"K","', order) == b'    m":"M"}'
