@@ -11,7 +11,7 @@
 #include "machine.h"
 #include "status.h"
 
-#define MAX_BYTES (512ull << 20)
+#define MAX_BYTES (448ull << 20) /* with what the process has besides, below 512 MiB */
 #define MAX_STEPS (100ull * 1000 * 1000)
 #define SCHEMA_STEPS (50ull * 1000 * 1000) /* of a schema: they cost more, about 10 ns each */
 #define MAX_SOURCE (64ull << 20)

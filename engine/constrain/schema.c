@@ -348,7 +348,7 @@ int goal_within(const schema *s, uint32_t a, uint32_t b) {
         return 0;
     const goal *x = &s->goals[a], *y = &s->goals[b];
     uint32_t i = 0;
-    for (uint32_t j = 0; i < y->n && j < x->n; j++)
+    for (uint32_t j = 0; i < y->n && j < x->n && x->atoms[j] <= y->atoms[i]; j++)
         i += x->atoms[j] == y->atoms[i];
     return i == y->n;
 }

@@ -302,7 +302,7 @@ typedef struct engine_constraint_options {
     int32_t formats_assert;  /* 1: known formats constrain; 0: they are annotations */
     int32_t plain;           /* 1: one spelling of strings and integers in JSON: escapes only where needed, no
                                 exponent, no needless zero; 0: every spelling */
-    uint64_t max_bytes;      /* memory of the compilation; 0: 512 MiB */
+    uint64_t max_bytes;      /* memory of the compilation; 0: 448 MiB */
 } engine_constraint_options;
 
 /* Compile. ENGINE_EFORMAT: malformed source; ENGINE_EUNSUPPORTED: what cannot be held exactly, or

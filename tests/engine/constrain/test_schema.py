@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from engine import constrain
 from tests.engine.constrain import schemas
 from tests.engine.constrain.programs import Compiler, Program, compiling, load
 
@@ -162,3 +164,12 @@ def test_what_is_not_known_is_noted(tmp_path: Path) -> None:
             "note": 'the format "colour" is not known: an annotation',
         }
     ]
+
+
+def test_what_needs_most_memory_is_refused_below_half_a_gibibyte() -> None:
+    heavy = {"type": "string", "pattern": r"\p{L}{1,200}", "maxLength": 4096}
+    with pytest.raises(constrain.ConstraintError, match="bytes to compile") as caught:
+        constrain.Constraint("json_schema", json.dumps(heavy).encode())
+    found = re.search(r"more than ([0-9]+) bytes", str(caught.value))
+    assert found is not None
+    assert int(found[1]) <= 480 << 20  # what the process has besides fits beside it
