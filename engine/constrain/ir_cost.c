@@ -467,7 +467,9 @@ static price array_price(costing *c, const ir_array *a) {
         (void)pool_fail(c->p, ENGINE_EUNSUPPORTED, "minItems: more than %d items at least", MAX_ITEMS);
         return no_price;
     }
-    if (a->unique && length > 1 && !a->n_prefix && !a->n_contains) {
+    const ir_node *items = &c->program->nodes[a->items];
+    int scalars = !items->n_objects && !items->n_arrays; /* others are not held: ir_unique_holdable says so */
+    if (a->unique && length > 1 && !a->n_prefix && !a->n_contains && scalars) {
         c->n_supplies = 0;
         if (!offer_values(c, &c->program->nodes[a->items], length))
             return no_price;

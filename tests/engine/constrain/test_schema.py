@@ -173,3 +173,9 @@ def test_what_needs_most_memory_is_refused_below_half_a_gibibyte() -> None:
     found = re.search(r"more than ([0-9]+) bytes", str(caught.value))
     assert found is not None
     assert int(found[1]) <= 480 << 20  # what the process has besides fits beside it
+
+
+def test_many_different_objects_are_refused_as_what_they_are() -> None:
+    schema = {"type": "array", "uniqueItems": True, "minItems": 60, "items": {"type": "object"}}
+    with pytest.raises(constrain.ConstraintError, match='keyword "uniqueItems"'):
+        constrain.Constraint("json_schema", json.dumps(schema).encode())
