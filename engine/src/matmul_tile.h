@@ -165,7 +165,8 @@ INLINE void add_half(mf acc[][16], const segment s[], int i, act_block a, int h,
         }
     }
     GB_UNROLL for (int step = 0; step < n; step++) {
-        const int v = h >= 0 ? 4 * h + step : f.low == 4 ? step / 2 + 4 * (step % 2) : step; /* nibbles of a byte together */
+        const int both = f.low == 4 ? step / 2 + 4 * (step % 2) : step; /* nibbles of a byte together */
+        const int v = h >= 0 ? 4 * h + step : both;
         mi w[PARTS];
         GB_UNROLL for (int p = 0; p < vectors; p++)
             w[p] = signed_codes(s[p].planes + planes, v, f);

@@ -343,7 +343,8 @@ static void multiply_units(const matmul_job *j, const factor *f, int64_t begin, 
 static void multiply_gated(const matmul_job *j, int64_t begin, int64_t end, int64_t t0, int64_t t1)
 {
     const factor *g = &j->factors[0], *u = &j->factors[1];
-    int64_t rows = g->w->rows, b0 = begin * j->unit / GB_BLOCK, b1 = (end * j->unit < rows ? end * j->unit : rows) / GB_BLOCK;
+    int64_t rows = g->w->rows, last = end * j->unit < rows ? end * j->unit : rows;
+    int64_t b0 = begin * j->unit / GB_BLOCK, b1 = last / GB_BLOCK;
     for (int64_t next; begin < end; begin = next) {
         next = begin + GATED_UNITS < end ? begin + GATED_UNITS : end;
         int64_t r0 = begin * j->unit, r1 = next * j->unit < rows ? next * j->unit : rows;

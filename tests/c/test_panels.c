@@ -79,13 +79,14 @@ static int same(const float *a, const float *b, int64_t n)
 
 static void compare(const gb_kernels *set, const gb_panels *panels, const gb_matrix *w, int64_t n)
 {
-    int64_t count = gb_panel_count(w->rows), middle = n % 2 == 0 ? 0 : count / 2;
+    int64_t count = gb_panel_count(w->rows), middle = n % 2 == 0 ? 0 : count / 2, blocks = w->k / GB_BLOCK;
     for (int wide = 0; w->type->quantised && wide < 2; wide++) {
         gb_acts acts = {.k = w->k, .n = n, .wide = wide, .group = set->group[wide]};
         acts.data = malloc(gb_acts_bytes(n, w->k, wide));
         CHECK(gb_kernels_ref.quantise(x, n * w->k, wide ? 16319 : 127, act));
-        CHECK(set->quantise_rows(x, &acts, 0, n / 3, 0, w->k / GB_BLOCK));
-        CHECK(set->quantise_rows(x + n / 3 * w->k, &acts, n / 3, n - n / 3, 0, w->k / GB_BLOCK));
+        CHECK(set->quantise_rows(x, &acts, 0, n / 3, 0, blocks));
+        CHECK(set->quantise_rows(x + n / 3 * w->k, &acts, n / 3, n - n / 3, blocks / 2, blocks));
+        CHECK(set->quantise_rows(x + n / 3 * w->k, &acts, n / 3, n - n / 3, 0, blocks / 2));
         gb_kernels_ref.matmul_int(w, 0, w->rows, act, n, y[0], MAX_ROWS);
         set->panels_int(panels, middle, count, &acts, y[1], MAX_ROWS);
         set->panels_int(panels, 0, middle, &acts, y[1], MAX_ROWS);
