@@ -70,7 +70,8 @@ typedef struct doc_ops {
     int (*accepting)(void *program, const doc *at);
     /* Deep copy into another arena, for positions that outlive a walk. */
     const doc *(*keep)(void *program, doc_arena *to, const doc *at);
-    /* Fewest bytes that complete the document: 0 iff accepting. UINT32_MAX-saturated. */
+    /* Fewest bytes that complete the document: 0 iff accepting. UINT32_MAX-saturated. Where searching for them
+     * takes too long, those of the ending that ending() gives. */
     uint32_t (*distance)(void *program, const doc *at);
     /* Write the next byte of one shortest completion (the least byte, where several serve). */
     int (*closing)(void *program, const doc *at, uint8_t *byte);

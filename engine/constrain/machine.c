@@ -152,7 +152,7 @@ static int rest_within(const lang *rest, const lang *keys)
     situation s = {.minus = NONE};
     int within = lang_is_all(keys);
     if (!within && !lang_is_empty(rest) &&
-        cheapest_words(rest, lang_start(rest), NULL, 0, NULL, &s, 1, &cost, &word) == 1)
+        cheapest_words(rest, lang_start(rest), NULL, 0, NULL, &s, 1, &cost, 1, &word) == 1)
         within = lang_holds(keys, word.word, word.len);
     free(word.word);
     return within;
@@ -376,6 +376,7 @@ static engine_status unique_values(machine *m)
                     return m->p->status;
             }
             ai->values = node_values(m, ai->a->items);
+            cheapest_values(m, ai);
             m->search |= ai->a->min_items > 1;
         }
     return m->p->status;

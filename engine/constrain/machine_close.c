@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define MAX_FRAMES (MACHINE_MAX_NESTING + 2)
-#define SEARCH_STEPS 400000 /* one for each byte tried, and each item before it that it may have to differ from */
+#define SEARCH_STEPS 400000 /* one for each byte tried, and where it is allowed each item before it that it may have to differ from */
 #define SEARCH_BYTES (256u << 20)
 
 /* ---- What comes after values ----------------------------------------------------------------- */
@@ -19,20 +19,34 @@ static uint32_t item_plan(const machine *m, const frame *f, const item *it)
     return (f->kind == FRAME_OBJECT ? plan_object(m, it, &s) : plan_array(m, it, &s)).cost;
 }
 
+/* The item being read with all that must follow, in bytes from its first: of a unique array whose cheapest
+ * values are known, else 0. */
+static uint32_t whole_plan(const machine *m, const frame *f, const item *it)
+{
+    if (!f->unique || ((const arrinfo *)it->alt)->n_cheapest == 0)
+        return 0;
+    situation s = {.seen = f->seen, .depth = f->depth, .minus = NONE, .at_least = 1};
+    uint32_t cost = plan_array(m, it, &s).cost;
+    return cost == NONE ? 0 : cost - (it->count > 0); /* the comma before it is written */
+}
+
 /* Entries of w, where those of the containers around it are known. */
 static void fill_after(const machine *m, want *w)
 {
     const frame *f = w->frame;
     for (uint32_t e = 0; e < w->n; e++) {
-        uint32_t best = NONE;
+        uint32_t best = NONE, least = NONE;
         for (uint32_t k = 0; k < w->entries[e].n_links; k++) {
             const link *l = &w->entries[e].links[k];
             item it = f->items[l->item];
+            uint32_t ends = f->want->entries[it.want].after, whole = add_cost(whole_plan(m, f, &it), ends);
             item_count(f, &it, l->counts);
-            uint32_t cost = add_cost(item_plan(m, f, &it), f->want->entries[it.want].after);
+            uint32_t cost = add_cost(item_plan(m, f, &it), ends);
             best = cost < best ? cost : best;
+            least = whole < least ? whole : least;
         }
         w->entries[e].after = best;
+        w->entries[e].whole = least == NONE ? 0 : least;
     }
     w->has_after = 1;
 }
@@ -58,6 +72,7 @@ static uint32_t value_bound(const machine *m, const want *w)
     know_after(m, w);
     for (uint32_t e = 0; e < w->n; e++) {
         uint32_t cost = add_cost(m->nodes[w->entries[e].node].cost, w->entries[e].after);
+        cost = cost < w->entries[e].whole ? w->entries[e].whole : cost;
         best = cost < best ? cost : best;
     }
     return best;
@@ -95,16 +110,39 @@ static uint32_t unused_left(const pos *at, const thread *t, uint32_t left)
     } else if (word != NULL) {
         situation s = {.seen = used, .minus = NONE};
         text_copy(at->text, 0, word);
-        if (seen_has(used, 's', word, len) && cheapest_words(t->lang, t->state, word, len, NULL, &s, 1, &left, NULL) == 0)
+        if (seen_has(used, 's', word, len) && cheapest_words(t->lang, t->state, word, len, NULL, &s, 1, &left, 0, NULL) == 0)
             left = NONE;
     }
     doc_arena_free(arena);
     return left;
 }
 
+/* Bytes of the item being read that its text so far stands for, spelled shortest: what a value's price is
+ * ahead of what must still be written of it. */
+static uint32_t item_paid(const pos *at, const points *set, uint32_t n)
+{
+    uint32_t len = text_len(at->text), paid = 0;
+    if (at->lex == LEX_LITERAL)
+        return (at->sub == 1 ? 5u : 4u) - at->left;
+    if (at->lex == LEX_NUMBER)
+        return text_len(at->raw) - at->w->raw_from;
+    char *word = malloc(len + 1u);
+    if (word == NULL)
+        return NONE; /* the bound is then that of the rest alone */
+    text_copy(at->text, 0, word);
+    for (uint32_t i = 0; i < n; i++) { /* half a character: what it costs at most, without what is to come */
+        uint32_t most = set[i].lo < 0x20 ? 6 : char_bytes(set[i].hi) < 2 ? 2 : char_bytes(set[i].hi);
+        if (most > set[i].bytes && most - set[i].bytes > paid)
+            paid = most - set[i].bytes;
+    }
+    paid += 1 + body_bytes(word, len);
+    free(word);
+    return paid;
+}
+
 static uint32_t thread_bound(const machine *m, const pos *at)
 {
-    uint32_t best = NONE;
+    uint32_t best = NONE, paid = NONE;
     character c = char_at(m, at);
     points set[MAX_POINTS];
     uint32_t n = at->lex == LEX_STRING && at->sub != SUB_PLAIN ? char_points(&c, set) : 0;
@@ -120,6 +158,11 @@ static uint32_t thread_bound(const machine *m, const pos *at)
         if (at->lex == LEX_STRING)
             cost = add_cost(cost, 1);
         cost = add_cost(cost, at->w->entries[t->owner].after);
+        uint32_t whole = at->w->entries[t->owner].whole;
+        if (whole > 0 && paid == NONE)
+            paid = item_paid(at, set, n);
+        if (whole > paid && cost < whole - paid)
+            cost = whole - paid;
         best = cost < best ? cost : best;
     }
     return best;
@@ -220,7 +263,7 @@ static uint32_t word_bound(const machine *m, const pos *at, const thread *t, uin
     spelled first = {NULL, 0};
     uint32_t cost = NONE;
     *bare = NONE;
-    if (cheapest_words(t->lang, state, prefix, len, o, &s, 1, &cost, &first) == 1) {
+    if (cheapest_words(t->lang, state, prefix, len, o, &s, 1, &cost, 1, &first) == 1) {
         *bare = cost;
         cost = add_cost(cost, member_bound(m, at->f, t->owner, o->n_keys + t->rest, first.word, first.len));
     }
@@ -364,7 +407,7 @@ static int within(ending *q, const pos *at)
         }
         uint64_t mark = doc_arena_mark(q->arena);
         const pos *next = machine_step(q->m, q->arena, s->at, (uint8_t)s->next++);
-        q->steps += 1 + (s->at->f->seen ? s->at->f->seen->n : 0);
+        q->steps += 1 + (next != NULL && s->at->f->seen ? s->at->f->seen->n : 0);
         if (doc_arena_failed(q->arena) || q->steps > SEARCH_STEPS)
             return -1;
         if (next == NULL || next == s->at) {
@@ -422,13 +465,6 @@ static int must_search(const machine *m, const pos *at)
     return 0;
 }
 
-uint32_t machine_distance(const machine *m, const pos *at)
-{
-    uint8_t first;
-    uint32_t exact = must_search(m, at) ? search_ending(m, at, &first, 1) : NONE;
-    return exact != NONE ? exact : bound(m, at);
-}
-
 /* The bytes that declared keys go on with, spelled shortest; 0: that takes too many steps to tell, or other
  * keys may come. */
 static int declared_bytes(const pos *at, uint64_t set[4])
@@ -455,43 +491,61 @@ static int declared_bytes(const pos *at, uint64_t set[4])
     return 1;
 }
 
-/* The byte after which the bound is least, the first of those; 0: none is needed. */
-static int least_byte(const machine *m, doc_arena *arena, const pos *at, uint8_t *byte)
+/* The byte after which the bound is least, the first of those; 0: there is none. */
+static int least_of(const machine *m, doc_arena *arena, const pos *at, const uint64_t *likely, int digits, uint8_t *byte)
 {
     uint32_t best = bound(m, at), least = NONE;
-    uint64_t likely[4];
-    int found = 0, known = declared_bytes(at, likely);
-    if (best == 0 || best == NONE)
-        return 0;
     for (int b = 0; b < 256 && least != best - 1; b++) {
-        if (known && !(likely[b >> 6] >> (b & 63) & 1))
+        if (likely && !(likely[b >> 6] >> (b & 63) & 1))
             continue;
         uint64_t mark = doc_arena_mark(arena);
         const pos *next = machine_step(m, arena, at, (uint8_t)b);
         uint32_t cost = next && next != at ? bound(m, next) : NONE;
-        if (cost >= best && next && at->lex == LEX_NUMBER && next->lex == LEX_NUMBER)
-            cost = NONE; /* bounds rise behind a number: where it may end, digits that lead nowhere look cheaper */
+        if (cost >= best && !digits && next && at->lex == LEX_NUMBER && next->lex == LEX_NUMBER)
+            cost = NONE;
         if (cost < least) {
             least = cost;
             *byte = (uint8_t)b;
-            found = 1;
         }
         doc_arena_reset(arena, mark);
     }
-    return found;
+    return least != NONE;
 }
 
-/* An ending that need not be the shortest, by the bounds alone; its first bytes. */
+/* The next byte of an ending; 0: none is needed. Bounds rise behind a number: where it may end, digits that
+ * lead nowhere look cheaper, and are taken only where nothing else may come. */
+static int least_byte(const machine *m, doc_arena *arena, const pos *at, uint8_t *byte)
+{
+    uint64_t set[4];
+    const uint64_t *likely = declared_bytes(at, set) ? set : NULL;
+    uint32_t best = bound(m, at);
+    if (best == 0 || best == NONE)
+        return 0;
+    return least_of(m, arena, at, likely, 0, byte) || least_of(m, arena, at, likely, 1, byte);
+}
+
+/* An ending that need not be the shortest, by the bounds alone: its length, at most cap, and its bytes where
+ * out is not NULL. */
 static uint32_t some_ending(const machine *m, const pos *at, uint8_t *out, uint32_t cap)
 {
     doc_arena *arena = doc_arena_new(SEARCH_BYTES);
     uint32_t n = 0;
-    while (arena && n < cap && at && least_byte(m, arena, at, &out[n])) {
-        at = machine_step(m, arena, at, out[n]);
+    uint8_t byte;
+    while (arena && n < cap && at && least_byte(m, arena, at, &byte)) {
+        at = machine_step(m, arena, at, byte);
+        if (out && at)
+            out[n] = byte;
         n += at != NULL;
     }
     doc_arena_free(arena);
     return n;
+}
+
+uint32_t machine_distance(const machine *m, const pos *at)
+{
+    uint8_t first;
+    uint32_t exact = must_search(m, at) ? search_ending(m, at, &first, 1) : bound(m, at);
+    return exact != NONE ? exact : some_ending(m, at, NULL, NONE);
 }
 
 uint32_t machine_ending(const machine *m, const pos *at, uint8_t *out, uint32_t cap)

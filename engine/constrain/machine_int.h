@@ -36,12 +36,21 @@ typedef struct objinfo {
     int endless;                 /* some rest holds infinitely many keys */
 } objinfo;
 
+#define MAX_CHEAPEST 64
+
+typedef struct priced {
+    const struct seen *value;
+    uint32_t cost;               /* bytes of its shortest text */
+} priced;
+
 typedef struct arrinfo {
     const ir_array *a;
     option *options;             /* of position i (prefix, then items) */
     uint32_t *first;
     uint32_t max;                /* effective maximum of items */
     uint64_t values;             /* unique: how many values the node of items has, LANG_INFINITE for no end */
+    const priced *cheapest;      /* unique: values of the node of items, cheapest first, at least min_items */
+    uint32_t n_cheapest;         /* 0: not known */
 } arrinfo;
 
 typedef struct nodeinfo {
@@ -111,6 +120,7 @@ typedef struct entry {
     uint32_t node, n_links;
     link *links;
     uint32_t after;              /* lazily: bytes to the end of the document once this value is complete */
+    uint32_t whole;              /* with `after`: at least these with the value, where unique arrays price that */
 } entry;
 
 typedef struct want {
@@ -248,11 +258,13 @@ typedef struct spelled {
 } spelled;
 
 /* Costs of the first n words of l from state, after `prefix`, that are no key of o and not seen: fewest
- * bytes first. How many there are, at most n. first (may be NULL) receives the first of them. */
+ * bytes first. How many there are, at most n. first receives the first n_first of them, to be freed. */
 uint32_t cheapest_words(const lang *l, uint32_t state, const char *prefix, uint32_t prefix_len, const objinfo *o,
-                        const situation *s, uint32_t n, uint32_t *costs, spelled *first);
+                        const situation *s, uint32_t n, uint32_t *costs, uint32_t n_first, spelled *first);
 /* Values of a node as JSON values, saturating. */
 uint64_t node_values(const machine *m, uint32_t node);
+/* Find ai->cheapest, where items are strings, numbers and literals and not too many are asked for. */
+void cheapest_values(machine *m, arrinfo *ai);
 
 /* ---- machine_key.c -------------------------------------------------------------------------- */
 

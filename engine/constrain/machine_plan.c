@@ -68,6 +68,25 @@ static plan plan_min(plan a, plan b)
 
 /* ---- Arrays --------------------------------------------------------------------------------- */
 
+/* The k cheapest values that the unique array does not have yet. 0: they are not known. */
+static int plan_unused(const arrinfo *ai, const seen *used, uint32_t k, plan *out)
+{
+    uint32_t total = 0;
+    if (ai->n_cheapest == 0 || (used && used->n > 4 * MAX_CHEAPEST))
+        return 0;
+    for (uint32_t i = 0; k > 0 && i < ai->n_cheapest; i++) {
+        const seen *value = ai->cheapest[i].value;
+        if (seen_has(used, value->kind, value->bytes, value->len))
+            continue;
+        total = add_cost(total, ai->cheapest[i].cost);
+        k--;
+    }
+    if (k > 0)
+        return 0;
+    *out = (plan){total, 0};
+    return 1;
+}
+
 /* k items from the homogeneous tail, of which those counted meet what `contains` still needs. Without a
  * maximum a counted item is as well an uncounted one, and never cheaper. */
 static plan plan_tail(const machine *m, const arrinfo *ai, const item *it, uint32_t k, uint32_t depth)
@@ -123,7 +142,7 @@ plan plan_array(const machine *m, const item *it, const situation *s)
     plan total = {0, 0};
     for (uint32_t i = 0; i < prefix && i < least; i++)
         total = plan_add(total, best_option(m, ai->options, ai->first, it->count + i, 0, s->depth));
-    if (least > prefix)
+    if (least > prefix && !plan_unused(ai, s->seen, least - prefix, &total))
         total = plan_add(total, plan_tail(m, ai, it, least - prefix, s->depth));
     return with_commas(total, it->count, least);
 }
@@ -138,7 +157,8 @@ typedef struct search {
     uint32_t len, room, n, want, exact;
     uint64_t met;                /* words found, with those excluded */
     uint32_t *costs;
-    spelled *first;              /* NULL: not wanted */
+    spelled *first;              /* the first n_first of them */
+    uint32_t n_first;
     uint64_t effort;
     int failed;
     seen_index taken;            /* keys or items seen */
@@ -163,14 +183,15 @@ static void found_word(search *q)
     q->met++;
     if (excluded(q))
         return;
-    if (q->n == 0 && q->first) {
-        q->first->len = q->len;
-        q->first->word = malloc(q->len + 1u);
-        if (q->first->word == NULL) {
+    if (q->n < q->n_first) {
+        spelled *to = &q->first[q->n];
+        to->word = malloc(q->len + 1u);
+        if (to->word == NULL) {
             q->failed = 1;
             return;
         }
-        memcpy(q->first->word, q->word, q->len);
+        memcpy(to->word, q->word, q->len);
+        to->len = q->len;
     }
     q->costs[q->n++] = q->exact;
 }
@@ -236,13 +257,14 @@ static int grow_levels(search *q, level **stack, uint32_t *levels)
 }
 
 uint32_t cheapest_words(const lang *l, uint32_t state, const char *prefix, uint32_t prefix_len, const objinfo *o,
-                        const situation *s, uint32_t n, uint32_t *costs, spelled *first)
+                        const situation *s, uint32_t n, uint32_t *costs, uint32_t n_first, spelled *first)
 {
     uint32_t least = state == LANG_DEAD ? NONE : lang_distance(l, state), levels = 0;
     if (least == NONE || n == 0)
         return 0;
     uint64_t count = lang_count(l, state);
-    search q = {.l = l, .o = o, .s = s, .want = n, .costs = costs, .first = first, .len = prefix_len};
+    search q = {.l = l, .o = o, .s = s, .want = n, .costs = costs, .first = first, .n_first = n_first,
+                .len = prefix_len};
     level *stack = NULL;
     seen_index_open(&q.taken, s->seen);
     for (q.exact = least; q.n < n && q.met < count && !q.failed; q.exact++) {
@@ -373,7 +395,7 @@ static int add_fillers(const machine *m, const item *it, const situation *s, con
             continue;
         uint32_t *costs = t->fill + t->n_fill;
         uint32_t more = r == s->minus, n = cheapest_words(o->o->rest[r].keys, lang_start(o->o->rest[r].keys), NULL, 0,
-                                                           o, s, extra + more, costs, NULL);
+                                                           o, s, extra + more, costs, 0, NULL);
         n -= n > 0 ? more : 0; /* one of them is the key being read */
         for (uint32_t i = 0; i < n; i++)
             costs[i] = add_cost(costs[i], add_cost(value.cost, 3));
@@ -501,7 +523,7 @@ int item_lives(const machine *m, const item *it, int kind, const situation *s)
     return plan_array(m, it, s).cost != NONE;
 }
 
-/* ---- How many values ------------------------------------------------------------------------ */
+/* ---- Values of unique arrays ---------------------------------------------------------------- */
 
 uint64_t node_values(const machine *m, uint32_t node)
 {
@@ -519,4 +541,94 @@ uint64_t node_values(const machine *m, uint32_t node)
         total = numbers > LANG_INFINITE - 1 - total ? LANG_INFINITE : total + numbers;
     }
     return total;
+}
+
+typedef struct collecting {
+    machine *m;
+    doc_arena *arena;
+    arrinfo *ai;
+    uint32_t room;
+    priced *values;
+} collecting;
+
+/* One more value, given as JSON text or, for kind 's', decoded. */
+static int collect(collecting *c, char kind, const char *bytes, uint32_t len, uint32_t cost)
+{
+    uint64_t mark = doc_arena_mark(c->arena);
+    const seen *from = kind == 's' ? NULL : canonical_item(c->arena, NULL, bytes, len);
+    if (kind != 's' && from == NULL)
+        return 0;
+    kind = from ? from->kind : kind;
+    len = from ? from->len : len;
+    seen *to = pool_alloc(c->m->p, sizeof *to + len + 1ull);
+    if (to == NULL)
+        return 0;
+    *to = (seen){NULL, 1, len, kind};
+    memcpy(to->bytes, from ? from->bytes : bytes, len);
+    c->values[c->ai->n_cheapest++] = (priced){to, cost};
+    doc_arena_reset(c->arena, mark);
+    return 1;
+}
+
+/* The cheapest words of l, as values of this kind that cost `more` bytes beside their text. *all: there are
+ * no others. */
+static int collect_words(collecting *c, const lang *l, char kind, uint32_t more, int *all)
+{
+    spelled words[MAX_CHEAPEST] = {{NULL, 0}};
+    uint32_t costs[MAX_CHEAPEST], n = 0;
+    situation s = {.minus = NONE};
+    *all = l != NULL && lang_is_empty(l);
+    if (l == NULL || *all)
+        return *all;
+    n = cheapest_words(l, lang_start(l), NULL, 0, NULL, &s, c->room, costs, c->room, words);
+    *all = n == lang_count(l, lang_start(l));
+    int ok = *all || n == c->room; /* else the search was given up */
+    for (uint32_t i = 0; i < n; i++) {
+        ok = ok && collect(c, kind, words[i].word, words[i].len, add_cost(costs[i], more));
+        free(words[i].word);
+    }
+    return ok;
+}
+
+/* Numbers by their texts without exponents, if none is shorter with one: "1e3". */
+static int collect_numbers(collecting *c, const lang *l)
+{
+    static const char exponents[] = "[^eE]*[eE].*";
+    uint32_t from = c->ai->n_cheapest;
+    int all, ok = collect_words(c, lang_is_empty(l) ? l : lang_and(c->m->program->langs, l, c->m->canonical), 'n', 0, &all);
+    for (uint32_t i = from; ok && i < c->ai->n_cheapest; i++) {
+        const priced *v = &c->values[i];
+        ok = v->value->len >= v->cost || !lang_holds(l, v->value->bytes, v->value->len);
+        if (!all && v->cost > 3) { /* the others may be shorter */
+            const lang *with = lang_regex(c->m->program->langs, exponents, sizeof exponents - 1, 0);
+            with = with ? lang_and(c->m->program->langs, l, with) : NULL;
+            return ok && with && lang_is_empty(with);
+        }
+    }
+    return ok;
+}
+
+static int by_price(const void *a, const void *b)
+{
+    return by_cost(&((const priced *)a)->cost, &((const priced *)b)->cost);
+}
+
+void cheapest_values(machine *m, arrinfo *ai)
+{
+    const ir_node *n = &m->program->nodes[ai->a->items];
+    uint32_t least = ai->a->min_items;
+    if (n->n_objects || n->n_arrays || ai->a->n_prefix || ai->a->n_contains || least < 2 || least > MAX_CHEAPEST)
+        return;
+    doc_arena *arena = doc_arena_new(1u << 20);
+    priced *values = pool_alloc(m->p, (2ull * least + 3) * sizeof *values);
+    collecting c = {m, arena, ai, least, values};
+    int all;
+    ai->cheapest = values;
+    if (arena == NULL || values == NULL || !collect_words(&c, n->string, 's', 2, &all) ||
+        !collect_numbers(&c, n->number) || (n->admits_null && !collect(&c, 'o', "null", 4, 4)) ||
+        (n->admits_true && !collect(&c, 'o', "true", 4, 4)) || (n->admits_false && !collect(&c, 'o', "false", 5, 5)))
+        ai->n_cheapest = 0;
+    if (ai->n_cheapest > 1)
+        qsort(values, ai->n_cheapest, sizeof *values, by_price);
+    doc_arena_free(arena);
 }

@@ -45,7 +45,7 @@ const pos *machine_start(const machine *m, doc_arena *arena)
     w->frame = root;
     w->n = 1;
     w->has_after = 1;
-    w->entries[0] = (entry){m->program->root, 0, NULL, 0};
+    w->entries[0] = (entry){.node = m->program->root};
     return pos_new(arena, LEX_VALUE, root, w, 0);
 }
 
@@ -128,7 +128,7 @@ static want *want_of(doc_arena *arena, const frame *f, use *uses, uint32_t n)
     *w = (want){.frame = f, .n = 0};
     for (uint32_t i = 0; i < n; i++) {
         if (i == 0 || uses[i].node != uses[i - 1].node)
-            w->entries[w->n++] = (entry){uses[i].node, 0, links + i, NONE};
+            w->entries[w->n++] = (entry){.node = uses[i].node, .links = links + i, .after = NONE};
         links[i] = (link){uses[i].item, uses[i].counts};
         w->entries[w->n - 1].n_links++;
     }

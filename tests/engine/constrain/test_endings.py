@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any, Literal
 
@@ -109,6 +110,29 @@ def test_items_that_must_differ_do_differ() -> None:
     assert set(items) <= set(range(100))
     few = {**schema, "minItems": 5}
     assert ending(few, b"[1,") == b"0,2,3,4]"
+
+
+@pytest.mark.parametrize("rare", ["b" + "l" * 24, "b" + "=" * 60])
+def test_all_of_a_few_items_end_shortest_wherever_they_are_cut(rare: str) -> None:
+    """Every order of the four is a document; what is left is told by those not begun."""
+    texts = [json.dumps(v) for v in ["a=", rare, 1, 2.5]]
+    schema = {"type": "array", "items": {"enum": ["a=", rare, 1, 2.5]}, "uniqueItems": True, "minItems": 4}
+    documents = ["[" + ",".join(order) + "]" for order in itertools.permutations(texts)]
+    source = constrain.compile("json_schema", json.dumps(schema), Options(spelling="any"))
+    whole = documents[0].encode()
+    for cut in range(len(whole) + 1):
+        matcher = Matcher(source, None)
+        matcher.commit_bytes(whole[:cut])
+        data = whole[:cut] + matcher.close().data
+        assert sorted(map(str, json.loads(data))) == sorted(map(str, json.loads(whole))), data
+        assert len(data) == len(whole)
+
+
+def test_numbers_that_must_differ_take_their_shorter_spelling() -> None:
+    numbers = {"type": "number", "minimum": 1000}
+    schema = {"type": "array", "items": numbers, "uniqueItems": True, "minItems": 3}
+    assert ending(schema, b"[").lower() == b"1e3,1e4,1e5]"
+    assert ending({**schema, "items": {"enum": [1000, 2000, 3000]}}, b"[") == b"1000,2000,3000]"
 
 
 def test_existence_and_two_patterns_of_keys() -> None:
