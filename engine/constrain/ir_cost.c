@@ -137,7 +137,7 @@ static int place(costing *c, automaton *a, uint32_t state, uint32_t *out) {
 /* Edges of the state at a place, appended. */
 static int explore_state(costing *c, automaton *a, uint32_t at) {
     uint32_t n = lang_edges(a->of, a->state[at], NULL, 0);
-    if (a->n_edges + n > a->cap_edges) {
+    if (!a->edges || a->n_edges + n > a->cap_edges) {
         uint32_t cap = 2 * (a->cap_edges + n) + 64;
         lang_edge *grown = pool_grow(c->p, a->edges, a->n_edges * sizeof *grown, cap * sizeof *grown);
         if (!grown)
