@@ -92,17 +92,18 @@ class Session:
         if len(ids) == 0:
             raise UsageError("there is nothing to evaluate: the prompt is empty")
         with self._lock, _Cancellable(self._context):
-            self.require_room(len(ids), seq)
-            return self._context.step_tokens(ids, seq, self._context.length(seq), want, self._vocab)
+            held = self.require_room(len(ids), seq)
+            return self._context.step_tokens(ids, seq, held, want, self._vocab)
 
-    def require_room(self, count: int, seq: int = 0) -> None:
-        """Raise ContextOverflow where ``count`` more positions do not fit into the context."""
+    def require_room(self, count: int, seq: int = 0) -> int:
+        """How many positions the sequence holds; ContextOverflow where ``count`` more do not fit."""
         held = self._context.length(seq)
         if held + count > self.context_tokens:
             after = f" after the {held} that it holds" if held else ""
             raise ContextOverflow(
                 f"{count} tokens do not fit into the context of {self.context_tokens} positions{after}"
             )
+        return held
 
     def length(self, seq: int = 0) -> int:
         """Positions that a sequence holds."""

@@ -46,7 +46,7 @@ INLINE void fetch(const char *ahead, int64_t step, int64_t bytes)
         return;
     const char *at = ahead + step * bytes;
     UNROLL for (int64_t i = 0; i < bytes; i += CACHE_LINE)
-        __builtin_prefetch(at + i, 0, 2);
+        __builtin_prefetch(at + i, 0, 3);
 }
 
 /* ---- Scores -------------------------------------------------------------------------------- */
