@@ -386,6 +386,13 @@ static void attend_runs(void *arg, int64_t begin, int64_t end, int worker)
     }
 }
 
+/* How many positions of a chunk a row of this pass sees, about: few where a sequence has just begun. */
+static int64_t seen_in_chunk(const attention_job *j)
+{
+    int64_t seen = (int64_t)j->d->rows[j->row1 - 1].pos + 1;
+    return j->chunks == 1 && seen < GB_CHUNK / 2 ? seen : GB_CHUNK / 2;
+}
+
 /* Choose rows row0 … row1-1 whose partial results fit into the scratch: at least one does. */
 static void next_pass(attention_job *j)
 {
@@ -425,7 +432,7 @@ void attention_run(gb_device *d, gb_buffer *y, gb_buffer *q, int32_t layer, gb_m
             continue;
         }
         cpu_split(d, attend_chunks, &j, j.chunks * c->kv_heads * j.runs,
-                  run * (c->heads / c->kv_heads) * GB_CHUNK * (c->key_dim + c->value_dim) / 2);
+                  run * (c->heads / c->kv_heads) * seen_in_chunk(&j) * (c->key_dim + c->value_dim));
         if (j.chunks > 1)
             cpu_split(d, merge_heads, &j, rows * c->heads, j.chunks * c->value_dim);
     }
