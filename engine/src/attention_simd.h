@@ -119,16 +119,29 @@ INLINE void score_tile_q8(const group *g, int a0, int nq, int nt, int64_t p0)
     }
 }
 
+INLINE void score_some(const group *g, int a0, int nq, int nt, int64_t p0, int type)
+{
+    if (type == ENGINE_KV_Q8)
+        score_tile_q8(g, a0, nq, nt, p0);
+    else
+        score_tile(g, a0, nq, nt, p0, type);
+}
+
+/* A tile's keys of all its positions are read, so the last one is as narrow as what is seen of it. */
 INLINE void score_group(const group *g, int a0, int nq, int type)
 {
     int nt = nq <= WIDE_GROUP ? WIDE : NARROW;
-    int64_t width = nt * VF;
-    for (int64_t p = g->low / width * width; p < g->high; p += width) {
-        if (type == ENGINE_KV_Q8)
-            score_tile_q8(g, a0, nq, nt, p);
-        else
-            score_tile(g, a0, nq, nt, p, type);
-    }
+    int64_t width = nt * VF, p = g->low / width * width;
+    for (; p + width <= g->high; p += width)
+        score_some(g, a0, nq, nt, p, type);
+    if (p >= g->high)
+        return;
+    if (nt >= 4 && g->high - p <= (int64_t)nt / 4 * VF)
+        score_some(g, a0, nq, nt >= 4 ? nt / 4 : 1, p, type);
+    else if (g->high - p <= (int64_t)nt / 2 * VF)
+        score_some(g, a0, nq, nt / 2, p, type);
+    else
+        score_some(g, a0, nq, nt, p, type);
 }
 
 /* ---- Weights ------------------------------------------------------------------------------- */
