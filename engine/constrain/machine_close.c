@@ -213,25 +213,29 @@ static uint32_t declared_left(const machine *m, const pos *at, const ir_key *k)
     return add_cost(best, body_bytes(k->text + len + used, k->len - len - used));
 }
 
+/* The first required key that may come of the sorted lo … hi; NONE: there is none. */
+static uint32_t required_in(const objinfo *o, const uint64_t *allowed, uint32_t lo, uint32_t hi)
+{
+    for (uint32_t k = lo; k < hi; k = (k | 63) + 1) {
+        uint64_t bits = (allowed[k >> 6] & o->required[k >> 6]) >> (k & 63);
+        if (bits) {
+            k += (uint32_t)__builtin_ctzll(bits);
+            return k < hi ? k : NONE;
+        }
+    }
+    return NONE;
+}
+
 /* Where plans are sums, any required key that may come is as good as another, and better than the others:
- * its bytes are spent anyway. The first in lo … hi; NONE: there is none, or it is not that simple. */
+ * its bytes are spent anyway. The first of the thread's; NONE: there is none, or it is not that simple. */
 static uint32_t any_required(const machine *m, const pos *at, const thread *t)
 {
     const item *it = &at->f->items[t->owner];
-    const objinfo *o = it->alt;
-    const uint64_t *allowed = at->keys->allowed[t->owner];
     situation s = {.seen = at->f->seen, .minus = NONE, .depth = at->f->depth};
     plan quick;
     if (at->sub != SUB_PLAIN || !plan_summed(m, it, &s, &quick))
         return NONE;
-    for (uint32_t k = t->state; k < t->hi; k = (k | 63) + 1) {
-        uint64_t bits = (allowed[k >> 6] & o->required[k >> 6]) >> (k & 63);
-        if (bits) {
-            k += (uint32_t)__builtin_ctzll(bits);
-            return k < t->hi ? k : NONE;
-        }
-    }
-    return NONE;
+    return required_in(it->alt, at->keys->allowed[t->owner], t->state, t->hi);
 }
 
 /* Members that a half read declared key can be. */
@@ -297,32 +301,67 @@ static uint32_t rest_part_bound(const machine *m, const pos *at, const thread *t
     return best;
 }
 
-static uint32_t key_bound(const machine *m, const pos *at)
+/* Whether another thread reads a required key of the same object, where plans are sums: all that it takes is
+ * spent by the words of a rest as well, and they come on top. */
+static int beside_required(const machine *m, const pos *at, const thread *t)
 {
-    uint32_t best = NONE, len = text_len(at->text), bare;
-    know_after(m, at->f->want);
+    for (uint32_t i = 0; i < at->n; i++)
+        if (at->t[i].lang == NULL && at->t[i].owner == t->owner)
+            return any_required(m, at, &at->t[i]) != NONE;
+    return 0;
+}
+
+static uint32_t rest_bound(const machine *m, const pos *at, const thread *t)
+{
+    uint32_t len = text_len(at->text), bare;
     char *word = malloc(len + 8u);
     if (word == NULL)
         return NONE;
     text_copy(at->text, 0, word);
+    uint32_t cost = at->sub == SUB_PLAIN ? word_bound(m, at, t, t->state, word, len, &bare)
+                                         : rest_part_bound(m, at, t, word, len);
+    free(word);
+    return cost;
+}
+
+static uint32_t key_bound(const machine *m, const pos *at)
+{
+    uint32_t best = NONE;
+    know_after(m, at->f->want);
     for (uint32_t i = 0; i < at->n; i++) {
         const thread *t = &at->t[i];
-        uint32_t cost;
-        if (t->lang == NULL)
-            cost = declared_bound(m, at, t);
-        else if (at->sub == SUB_PLAIN)
-            cost = word_bound(m, at, t, t->state, word, len, &bare);
-        else
-            cost = rest_part_bound(m, at, t, word, len);
+        if (t->lang != NULL && beside_required(m, at, t))
+            continue;
+        uint32_t cost = t->lang == NULL ? declared_bound(m, at, t) : rest_bound(m, at, t);
         best = cost < best ? cost : best;
     }
-    free(word);
     return best;
+}
+
+/* Behind a comma, where plans are sums and each item still requires members: the plans without the comma.
+ * 0: it is not that simple. */
+static int next_required_bound(const machine *m, const frame *f, uint32_t *bound)
+{
+    situation s = {.seen = f->seen, .minus = NONE, .depth = f->depth};
+    *bound = NONE;
+    know_after(m, f->want);
+    for (uint32_t i = 0; i < f->n; i++) {
+        const item *it = &f->items[i];
+        plan quick;
+        if (it->missing == 0 || it->count == 0 || !plan_summed(m, it, &s, &quick) || quick.cost == NONE)
+            return 0;
+        uint32_t cost = add_cost(quick.cost - 1, f->want->entries[it->want].after);
+        *bound = cost < *bound ? cost : *bound;
+    }
+    return 1;
 }
 
 /* Behind a comma: the key's quote first. */
 static uint32_t next_key_bound(const machine *m, const pos *at)
 {
+    uint32_t quick;
+    if (next_required_bound(m, at->f, &quick))
+        return quick;
     doc_arena *arena = doc_arena_new(64u << 20);
     const pos *inside = arena ? key_open(m, arena, at) : NULL;
     uint32_t cost = inside ? add_cost(key_bound(m, inside), 1) : NONE;
@@ -465,30 +504,95 @@ static int must_search(const machine *m, const pos *at)
     return 0;
 }
 
-/* The bytes that declared keys go on with, spelled shortest; 0: that takes too many steps to tell, or other
- * keys may come. */
-static int declared_bytes(const pos *at, uint64_t set[4])
+static void set_bytes(uint64_t set[4], const char *bytes)
 {
-    uint32_t len = text_len(at->text), steps = 0, cp;
-    memset(set, 0, 4 * sizeof *set);
-    if (at->lex != LEX_KEY || at->sub != SUB_PLAIN)
-        return 0;
-    for (uint32_t i = 0; i < at->n; i++) {
-        const objinfo *o = at->f->items[at->t[i].owner].alt;
-        if (at->t[i].lang != NULL)
-            return 0;
-        for (uint32_t k = at->t[i].state; k < at->t[i].hi;) {
-            uint8_t utf8[4] = {'"'};
-            int ends = o->key[k]->len == len;
-            if (!ends && utf8_read(o->key[k]->text + len, o->key[k]->len - len, &cp) > 0)
-                (void)utf8_write(cp < 0x20 || cp == '"' ? '\\' : cp, utf8);
-            set[utf8[0] >> 6] |= 1ull << (utf8[0] & 63);
-            k = ends ? k + 1 : key_first_from(o, len, cp + 1, k, at->t[i].hi);
-            if (++steps > 64)
-                return 0;
+    for (; *bytes; bytes++)
+        set[(uint8_t)*bytes >> 6] |= 1ull << (*bytes & 63);
+}
+
+/* The bytes, spelled shortest, that a thread's declared keys go on with: of the required ones alone, where they
+ * are the nearest. 0: that takes too many steps to tell. */
+static int declared_bytes(const machine *m, const pos *at, const thread *t, uint64_t set[4])
+{
+    const objinfo *o = at->f->items[t->owner].alt;
+    const uint64_t *allowed = at->keys->allowed[t->owner];
+    uint32_t len = text_len(at->text), steps = 0, cp, required = any_required(m, at, t);
+    for (uint32_t k = t->state, next; k < t->hi; k = next) {
+        uint8_t utf8[4] = {'"'};
+        next = k + 1;
+        if (o->key[k]->len > len && utf8_read(o->key[k]->text + len, o->key[k]->len - len, &cp) > 0) {
+            (void)utf8_write(cp < 0x20 || cp == '"' ? '\\' : cp, utf8);
+            next = key_first_from(o, len, cp + 1, k, t->hi);
         }
+        if (required == NONE || required_in(o, allowed, k, next) != NONE)
+            set[utf8[0] >> 6] |= 1ull << (utf8[0] & 63);
+        if (++steps > 64)
+            return 0;
     }
     return 1;
+}
+
+static int key_bytes(const machine *m, const pos *at, uint64_t set[4])
+{
+    if (at->sub != SUB_PLAIN)
+        return 0;
+    for (uint32_t i = 0; i < at->n; i++) {
+        const thread *t = &at->t[i];
+        if (t->lang != NULL ? !beside_required(m, at, t) : !declared_bytes(m, at, t, set))
+            return 0;
+    }
+    return 1;
+}
+
+/* The bytes among which those after which the bound is least are; 0: it may be any. */
+static int likely_bytes(const machine *m, const pos *at, uint64_t set[4])
+{
+    memset(set, 0, 4 * sizeof *set);
+    switch (at->lex) {
+    case LEX_STRING:
+        return 0;
+    case LEX_KEY:
+        return key_bytes(m, at, set);
+    case LEX_LITERAL:
+        set_bytes(set, "aelnrstu");
+        return 1;
+    case LEX_NUMBER:
+        set_bytes(set, "\t\n\r +,-.0123456789Ee]}");
+        return 1;
+    case LEX_COLON:
+        set_bytes(set, ":");
+        return 1;
+    case LEX_FIRST_KEY:
+        set_bytes(set, "\"}");
+        return 1;
+    case LEX_NEXT_KEY:
+        set_bytes(set, "\"");
+        return 1;
+    case LEX_AFTER:
+        set_bytes(set, ",]}");
+        return 1;
+    default:
+        set_bytes(set, "\"-0123456789[]fnt{");
+        return 1;
+    }
+}
+
+/* The byte of the nearest ending where no other can be: every position that is reached has one. */
+static int forced_byte(const machine *m, const pos *at, uint8_t *byte)
+{
+    uint64_t set[4];
+    int found = -1;
+    if (!likely_bytes(m, at, set))
+        return 0;
+    for (int i = 0; i < 4; i++) {
+        if (set[i] == 0)
+            continue;
+        if (found >= 0 || (set[i] & (set[i] - 1)) != 0)
+            return 0;
+        found = i * 64 + __builtin_ctzll(set[i]);
+    }
+    *byte = (uint8_t)found;
+    return found >= 0;
 }
 
 /* The byte after which the bound is least, the first of those; 0: there is none. */
@@ -517,7 +621,7 @@ static int least_of(const machine *m, doc_arena *arena, const pos *at, const uin
 static int least_byte(const machine *m, doc_arena *arena, const pos *at, uint8_t *byte)
 {
     uint64_t set[4];
-    const uint64_t *likely = declared_bytes(at, set) ? set : NULL;
+    const uint64_t *likely = likely_bytes(m, at, set) ? set : NULL;
     uint32_t best = bound(m, at);
     if (best == 0 || best == NONE)
         return 0;
@@ -563,6 +667,8 @@ int machine_closing(const machine *m, const pos *at, uint8_t *byte)
         if (exact != NONE)
             return exact > 0;
     }
+    if (forced_byte(m, at, byte))
+        return 1;
     doc_arena *arena = doc_arena_new(SEARCH_BYTES);
     int found = arena ? least_byte(m, arena, at, byte) : 0;
     doc_arena_free(arena);

@@ -168,6 +168,28 @@ def test_numbers_that_most_others_begin_with_are_still_legal() -> None:
     assert matcher.close().data == b"0000]"
 
 
+@pytest.mark.parametrize("order", ["declared", "any"])
+@pytest.mark.parametrize("rest", [False, True, {"type": "boolean"}])
+def test_required_keys_are_spelled_the_least_first_whatever_other_keys_may_come(
+    order: Order, rest: Any
+) -> None:
+    names = ["ab", "abc", "b", 'b"', "é", "\x01"]
+    optional = ["", "a", "abd", "\x01x", "c"]
+    schema = {
+        "properties": dict.fromkeys([*names, *optional], {"type": ["integer", "string"]}),
+        "patternProperties": {"^b": {"minLength": 1}},
+        "additionalProperties": rest,
+        "required": names,
+        "type": "object",
+    }
+    members = [json.dumps(name, ensure_ascii=False) + ":0" for name in names]
+    orders = [members] if order == "declared" else itertools.permutations(members)
+    texts = sorted(("{" + ",".join(each) + "}").encode() for each in orders)
+    for prefix in {text[:place] for text in texts[:: len(texts) // 5 or 1] for place in range(1, len(text))}:
+        nearest = next(text for text in texts if text.startswith(prefix))
+        assert prefix + ending(schema, prefix, order) == nearest
+
+
 def test_ten_thousand_keys_of_one_letter_before_the_last() -> None:
     """Candidates for the next byte are those that keys have: letters beyond ASCII and quotes among them."""
     names = ['"', "\\", "\n", "é", "日本", "日", "z", ""]
