@@ -106,33 +106,57 @@ def _is_container(value: Any) -> bool:
     return isinstance(value, (Mapping, list))
 
 
-def filled_breaches(filled: Any, document: Any, whole: Any, *, spare: str | None = None) -> Iterator[Breach]:
-    """What is untrue about ``filled``, the values of ``document`` that the model is said not to have written.
+class Written:
+    """The values of a document beside ``known``, those of what the model writes when nothing cuts it.
 
-    ``whole`` is what the model writes when nothing cuts it: a greedy model that is cut has written
-    the beginning of it. So every value that is not filled must stand in ``whole``, equal; and nothing
-    inside a container that was filled in is the model's. The value at ``spare`` is not looked at.
+    A greedy model that is cut has written the beginning of that. So every value that is not said to be filled
+    must stand there, equal; and nothing inside a container that was filled in is the model's.
     """
-    if not isinstance(filled, list) or not all(isinstance(item, str) for item in filled):
-        yield Breach("filled", f"filled is {json.dumps(filled)[:80]}, not a list of JSON pointers")
-        return
-    there, named = dict(values(document)), set(filled)
-    for item in filled:
-        if item not in there:
-            yield Breach("filled", f"filled names {item!r}, and the document has no such value")
-    if len(named) < len(filled):
-        yield Breach("filled", "filled names a value twice")
-    known = dict(values(whole))
-    for place, value in there.items():
-        shown = f"{place or 'the root'} is {json.dumps(value, ensure_ascii=False)[:60]}"
-        if place in named or place == spare:
-            continue
-        if any(parent in named for parent in _parents(place)):
-            yield Breach("filled", f"{shown}, inside a value that was filled in, and filled does not name it")
-        elif _is_container(value) and type(value) is type(known.get(place)):
-            continue
-        elif place not in known or not _equal(value, known[place]):
-            yield Breach("filled", f"{shown}, which the model did not write, and filled does not say so")
+
+    def __init__(self, document: Any, known: Mapping[str, Any]) -> None:
+        self.there = dict(values(document))
+        self._parent = {place: place.rpartition("/")[0] for place in self.there}
+        self._strange = {place for place, value in self.there.items() if not _stands(place, value, known)}
+
+    def breaches(self, filled: Any, *, spare: str | None = None) -> Iterator[Breach]:
+        """What is untrue about ``filled``, pointers of what the model is said not to have written.
+
+        The value at ``spare`` is not looked at.
+        """
+        if not isinstance(filled, list) or not all(isinstance(item, str) for item in filled):
+            yield Breach("filled", f"filled is {json.dumps(filled)[:80]}, not a list of JSON pointers")
+            return
+        named = set(filled)
+        for item in filled:
+            if item not in self.there:
+                yield Breach("filled", f"filled names {item!r}, and the document has no such value")
+        if len(named) < len(filled):
+            yield Breach("filled", "filled names a value twice")
+        ours = self.there.keys() - named - {spare}
+        if named.isdisjoint([self._parent[place] for place in ours]) and self._strange.isdisjoint(ours):
+            return
+        for place, value in self.there.items():
+            if place not in ours:
+                continue
+            shown = f"{place or 'the root'} is {json.dumps(value, ensure_ascii=False)[:60]}"
+            if any(parent in named for parent in _parents(place)):
+                yield Breach(
+                    "filled", f"{shown}, inside a value that was filled in, and filled does not name it"
+                )
+            elif place in self._strange:
+                yield Breach("filled", f"{shown}, which the model did not write, and filled does not say so")
+
+
+def filled_breaches(filled: Any, document: Any, whole: Any) -> Iterator[Breach]:
+    """What is untrue about ``filled``, where the model writes ``whole`` when nothing cuts it."""
+    return Written(document, dict(values(whole))).breaches(filled)
+
+
+def _stands(place: str, value: Any, known: Mapping[str, Any]) -> bool:
+    """Whether a value stands among those known: of a container its kind is enough."""
+    if _is_container(value) and type(value) is type(known.get(place)):
+        return True
+    return place in known and _equal(value, known[place])
 
 
 def _parents(place: str) -> Iterator[str]:

@@ -115,6 +115,69 @@ def test_an_ending_that_is_not_shortest_is_found_by_brute_force(monkeypatch: pyt
     assert "shorter than 2 bytes" in examiner.found.failures[0]
 
 
+class Halves:
+    """A header whose tokens are two bytes each."""
+
+    vocab: Halves
+
+    def __init__(self, document: bytes) -> None:
+        self.table = sorted({document[i : i + 2] for i in range(0, len(document), 2)})
+        self.vocab = self
+
+    def tokenize(self, document: bytes, *, special: bool) -> list[int]:
+        return [self.table.index(document[i : i + 2]) for i in range(0, len(document), 2)]
+
+    def detokenize_bytes(self, ids: list[int], *, special: bool) -> bytes:
+        return b"".join(self.table[i] for i in ids)
+
+    def token_bytes(self, token: int) -> bytes:
+        return self.table[token]
+
+
+def test_tokens_that_end_otherwise_than_their_bytes_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    document = json.dumps(CASES[0]["tests"][0]["data"], ensure_ascii=False).encode()
+    header: Any = Halves(document)
+    tokens = constrain.Tokens.from_bytes(header.table, [])
+    constraint = constrain.compile("json_schema", PERSON, endings.FREE)
+    examiner = endings.Examiner(PERSON, "x")
+    ends = examiner.cut_everywhere(constraint, document, "x")
+    examiner.by_tokens(constraint, document, header, tokens, "x", ends)
+    assert examiner.found.failures == []
+    assert examiner.found.counts["token_cuts"] == (len(document) + 1) // 2
+    for fault in ({"data": b"}"}, {"filled": ("/name",)}):
+        honest = constrain.Matcher.close
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                constrain.Matcher, "close", lambda self, h=honest, f=fault: dataclasses.replace(h(self), **f)
+            )
+            examiner.by_tokens(constraint, document, header, tokens, "x", ends)
+        assert "tokens end otherwise than bytes" in examiner.found.failures.pop()
+        examiner.found.failures.clear()
+
+
+def test_every_cut_that_makes_a_known_text_answers_for_what_it_filled() -> None:
+    examiner = endings.Examiner({"type": "array", "items": {"type": "integer"}}, "x")
+    constraint = constrain.compile("json_schema", examiner.schema, endings.FREE)
+    matcher, cuts = constrain.Matcher(constraint, None), endings.Cuts(b"[1,2]")
+    matcher.commit_bytes(b"[1,2")
+    examiner.hold(matcher, b"[1,2", constrain.Closing(b"]", ()), cuts, 1, "x")
+    assert examiner.found.failures == []
+    for filled, words in {("/2",): "no such value", ("",): "inside a value", ("/1", "/1"): "twice"}.items():
+        examiner.hold(matcher, b"[1,2", constrain.Closing(b"]", filled), cuts, 1, "x")
+        assert words in examiner.found.failures.pop()
+    other = endings.Cuts(b"[3,2]")
+    examiner.hold(matcher, b"[1,2", constrain.Closing(b"]", ()), other, 1, "x")
+    assert "did not write" in examiner.found.failures.pop()
+
+
+def test_one_schema_alone_is_cut_as_among_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = run(tmp_path, capsys, "--only", "flag.json")
+    assert (code, found["schemas"], found["full"]["instances"], found["full"]["walks"]) == (0, 1, 1, 3)
+    (tmp_path / "out.jsonl").unlink()
+    with pytest.raises(json.JSONDecodeError):  # it says so, and prints no summary
+        run(tmp_path, capsys, "--only", "gone.json")
+
+
 def test_a_schema_whose_process_dies_or_hangs_is_a_failure(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

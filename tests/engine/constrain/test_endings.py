@@ -176,7 +176,7 @@ def test_required_keys_are_spelled_the_least_first_whatever_other_keys_may_come(
     names = ["ab", "abc", "b", 'b"', "é", "\x01"]
     optional = ["", "a", "abd", "\x01x", "c"]
     schema = {
-        "properties": dict.fromkeys([*names, *optional], {"type": ["integer", "string"]}),
+        "properties": {name: {"type": ["integer", "string"]} for name in [*names, *optional]},
         "patternProperties": {"^b": {"minLength": 1}},
         "additionalProperties": rest,
         "required": names,
