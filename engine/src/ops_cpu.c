@@ -204,16 +204,20 @@ typedef struct row_job {
     float *host;
 } row_job;
 
+/* A tied table is read from its panels: the file's pages stay out of memory. */
 static void embed_rows(void *arg, int64_t begin, int64_t end, int worker)
 {
     (void)worker;
     row_job *j = arg;
     const gb_matrix *w = j->table;
+    const gb_panels *panels = j->d->repack != NULL ? gb_repack_find(j->d->repack, w) : NULL;
     for (int64_t t = begin; t < end; t++) {
         const gb_row *row = &j->d->rows[t];
         float *x = j->x->f32 + t * w->k;
         if (row->embedding != NULL)
             memcpy(x, row->embedding, (size_t)w->k * sizeof *x);
+        else if (panels != NULL && panels->data != NULL)
+            gb_panel_row(panels, row->token, x);
         else
             w->type->dequantise(w->data + (uint64_t)row->token * w->row_bytes, (uint64_t)w->k, x);
         if (j->f != 1.0f)

@@ -1,4 +1,4 @@
-/* panels.c: repacking of rows into panels; see panels.h. One writer for all types, driven by
+/* panels.c: repacking of rows into panels, and one row back; see panels.h. One writer for all types, driven by
  * the table there: codes and factors come from dtype.c in canonical form. Owns nothing; cannot fail. */
 #include "panels.h"
 
@@ -136,5 +136,100 @@ void gb_panel_pack(const gb_matrix *w, int64_t p, uint8_t *out)
         size_t item = w->type->bytes;
         for (int64_t i = 0; i < w->k; i++)
             memcpy(out + ((size_t)i * GB_PANEL_ROWS + (size_t)r) * item, source + (size_t)i * item, item);
+    }
+}
+
+/* ---- One row back -------------------------------------------------------------------------------- */
+
+static void take(const uint8_t *plane, int v, int row, uint8_t *four)
+{
+    memcpy(four, plane + 64 * v + 4 * row, 4);
+}
+
+static void take_pairs(const uint8_t *plane, int row, int shift, uint8_t *code)
+{
+    for (int v = 0; v < 8; v++) {
+        uint8_t four[4];
+        take(plane, v / 4, row, four);
+        for (int i = 0; i < 4; i++)
+            code[4 * v + i] |= (uint8_t)((four[i] >> 2 * (v % 4) & 3) << shift);
+    }
+}
+
+static void take_codes(gb_panel_type f, const uint8_t *planes, int row, uint8_t *code)
+{
+    uint8_t bits[4];
+    memset(code, 0, GB_BLOCK);
+    for (int v = 0; f.low == 8 && v < 8; v++)
+        take(planes, v, row, code + 4 * v);
+    for (int v = 0; f.low == 4 && v < 4; v++) {
+        take(planes, v, row, bits);
+        for (int i = 0; i < 4; i++) {
+            code[4 * v + i] = bits[i] & 15;
+            code[16 + 4 * v + i] = bits[i] >> 4;
+        }
+    }
+    if (f.low == 2)
+        take_pairs(planes, row, 0, code);
+    planes += 64 * f.low;
+    if (f.high == 2)
+        take_pairs(planes, row, f.low, code);
+    if (f.high == 1)
+        take(planes, 0, row, bits);
+    for (int i = 0; f.high == 1 && i < GB_BLOCK; i++)
+        code[i] |= (uint8_t)((bits[i % 4] >> i / 4 & 1) << f.low);
+}
+
+/* D and M of half h of block i of a segment, as dtype.c has them. */
+static void take_factors(gb_panel_type f, const uint8_t *segment, int i, int count, int h, int row, float *D, float *M)
+{
+    uint16_t d, m = 0;
+    int own = f.share == 1 ? 2 * GB_PANEL_ROWS * i : 0, sc = 1, mn = 1;
+    memcpy(&d, segment + own + 2 * row, 2);
+    if (f.min)
+        memcpy(&m, segment + gb_panel_m(f, count) + own + 2 * row, 2);
+    *D = gb_f16_to_f32(d);
+    *M = gb_f16_to_f32(m);
+    if (f.share == 1)
+        return;
+    const uint8_t *scales = segment + gb_panel_scales(f, count) + gb_panel_scale_bytes(f) * i + GB_PANEL_ROWS * h + row;
+    sc = (int8_t)scales[0];
+    if (f.min && f.low == 2) {
+        sc = scales[0] & 15;
+        mn = scales[0] >> 4;
+    } else if (f.min) {
+        mn = scales[GB_PANEL_ROWS * f.halves];
+    }
+    *D *= (float)sc;
+    *M = -(*M * (float)mn);
+}
+
+static void take_block(gb_panel_type f, const uint8_t *segment, int i, int count, int row, float *out)
+{
+    uint8_t code[GB_BLOCK];
+    float D[2], M[2];
+    for (int h = 0; h < 2; h++)
+        take_factors(f, segment, i, count, f.halves == 2 ? h : 0, row, &D[h], &M[h]);
+    take_codes(f, segment + gb_panel_planes(f, count) + gb_panel_plane_bytes(f) * i, row, code);
+    for (int j = 0; j < GB_BLOCK; j++) {
+        float product = D[j / 16] * (float)(code[j] - f.offset);
+        out[j] = f.min ? product + M[j / 16] : product;
+    }
+}
+
+void gb_panel_row(const gb_panels *w, int64_t row, float *out)
+{
+    const gb_panel_type *f = format_of(w->type);
+    const uint8_t *panel = w->data + (uint64_t)(row / GB_PANEL_ROWS) * w->panel_bytes;
+    int r = (int)(row % GB_PANEL_ROWS);
+    size_t item = w->type->bytes;
+    for (int64_t i = 0; f == NULL && i < w->k; i++)
+        w->type->dequantise(panel + ((size_t)i * GB_PANEL_ROWS + (size_t)r) * item, 1, out + i);
+    int64_t blocks = f == NULL ? 0 : w->k / GB_BLOCK;
+    for (int64_t first = 0; first < blocks; first += SEGMENT_BLOCKS) {
+        int count = (int)(blocks - first < SEGMENT_BLOCKS ? blocks - first : SEGMENT_BLOCKS);
+        for (int i = 0; i < count; i++, out += GB_BLOCK)
+            take_block(*f, panel, i, count, r, out);
+        panel += gb_panel_segment(*f, count);
     }
 }

@@ -97,6 +97,8 @@ struct gb_panels {
 uint64_t gb_panel_bytes(const dtype *type, int64_t k);
 /* Write panel number p of w to out. */
 void gb_panel_pack(const gb_matrix *w, int64_t p, uint8_t *out);
+/* Row number `row` as f32 [k]: the bits that dequantising the file's row gives. */
+void gb_panel_row(const gb_panels *w, int64_t row, float *out);
 
 static inline int64_t gb_panel_count(int64_t rows)
 {

@@ -13,7 +13,7 @@ gb_repack *gb_repack_new(void); /* NULL where out of memory */
 void gb_repack_free(gb_repack *r);
 /* Build where that is not done yet. Thread-safe; panels never move or change afterwards. */
 engine_status gb_repack_build(const engine_model *model, threads *pool, char *err, size_t errlen);
-/* The panels of a matrix of the model; only after a build. */
+/* The panels of a matrix of the model; only after a build. Their data is NULL where the matrix is not multiplied. */
 const gb_panels *gb_repack_find(const gb_repack *r, const gb_matrix *w);
 
 #endif

@@ -100,6 +100,17 @@ static void compare(const gb_kernels *set, const gb_panels *panels, const gb_mat
         CHECK(same(y[0] + t * MAX_ROWS, y[1] + t * MAX_ROWS, w->rows));
 }
 
+/* Rows read back from panels are what dequantising the file's rows gives. */
+static void rows_back(const gb_panels *panels, const gb_matrix *w)
+{
+    static float row[2][MAX_K];
+    for (int64_t r = 0; r < w->rows; r++) {
+        w->type->dequantise(w->data + (uint64_t)r * w->row_bytes, (uint64_t)w->k, row[0]);
+        gb_panel_row(panels, r, row[1]);
+        CHECK(same(row[0], row[1], w->k));
+    }
+}
+
 /* A matrix of a type against n rows in every set; y beyond its rows stays as it is. */
 static void one_shape(const dtype *type, int64_t k, int64_t rows, int64_t n)
 {
@@ -112,6 +123,7 @@ static void one_shape(const dtype *type, int64_t k, int64_t rows, int64_t n)
     panels.data = malloc((size_t)gb_panel_count(rows) * panels.panel_bytes);
     for (int64_t p = 0; p < gb_panel_count(rows); p++)
         gb_panel_pack(&w, p, panels.data + (uint64_t)p * panels.panel_bytes);
+    rows_back(&panels, &w);
     const gb_kernels *set;
     int runs_here;
     for (int i = 0; (set = gb_kernels_at(i, &runs_here)) != NULL; i++) {
