@@ -7,9 +7,8 @@ is safe. Values that leave this module are Python's or numpy's own, never views 
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -91,6 +90,22 @@ def _name(pointer: Any, length: int) -> str:
     return bytes(ffi.buffer(pointer, length)).decode("utf-8", "surrogateescape") if length else ""
 
 
+class _Use:
+    """A loan of a handle's pointer. (A generator takes more code, which weights evict every step.)"""
+
+    __slots__ = ("_handle",)
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    def __enter__(self) -> Any:
+        self._handle._enter()
+        return self._handle._pointer
+
+    def __exit__(self, *_: object) -> None:
+        self._handle._leave()
+
+
 class Handle:
     """An owned C object. Subclasses set ``_what`` and are made by their ``open`` functions."""
 
@@ -104,14 +119,9 @@ class Handle:
         self._closed = False
         self._lock = threading.RLock()
 
-    @contextlib.contextmanager
-    def use(self) -> Iterator[Any]:
-        """Lend the pointer; the object outlives the block."""
-        self._enter()
-        try:
-            yield self._pointer
-        finally:
-            self._leave()
+    def use(self) -> _Use:
+        """Lend the pointer to a with block; the object outlives it."""
+        return _Use(self)
 
     def _enter(self) -> None:
         with self._lock:
