@@ -51,6 +51,7 @@ struct gb_device {
     float *cs[2];       /* [context_tokens][rope_dims / 2][2] cosine and sine, GB_ROPE_* */
     uint8_t *cs_known;  /* [context_tokens]: that position's are computed */
     int32_t *positions; /* [batch]: those to compute now */
+    int64_t looked_up;  /* rows of an embedding without panels since its pages were given back */
 
     attention_state attention;
 };

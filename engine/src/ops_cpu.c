@@ -7,6 +7,7 @@
 #define _POSIX_C_SOURCE 200112L
 #include "device_cpu.h"
 #include "fpenv.h"
+#include "gguf.h"
 #include "mathfn.h"
 #include "status.h"
 
@@ -17,6 +18,7 @@ enum {
     SMALL_WORK = 1 << 15, /* element operations that are not worth waking a worker for */
     MATRIX_TILE = 32,     /* weight rows in a unit of work where there are no panels */
     OWN_ROWS = 32,        /* so many rows of a batch for each worker are worth all weights being read by it */
+    LOOKED_UP = 256,      /* rows whose pages of the file may stay, each with those that a fault brings along */
     GATED_UNITS = 8,      /* panels or tiles of gate and up whose products stay in the cache */
 };
 
@@ -225,11 +227,20 @@ static void embed_rows(void *arg, int64_t begin, int64_t end, int worker)
     }
 }
 
+/* A table that is not tied is only looked up, so it stays in the file; beside panels, its pages are given
+ * back every so many rows. */
 static void embed(gb_device *d, gb_buffer *x, const gb_matrix *table, float scale)
 {
     row_job j = {.d = d, .x = x, .table = table, .f = scale};
     cpu_rewrite(x, d->n);
     cpu_split(d, embed_rows, &j, d->n, table->k);
+    if (d->repack == NULL || gb_repack_find(d->repack, table)->data != NULL)
+        return;
+    d->looked_up += d->n;
+    if (d->looked_up >= LOOKED_UP) {
+        gguf_release(d->model->file, table->data, (uint64_t)table->rows * table->row_bytes);
+        d->looked_up = 0;
+    }
 }
 
 static void norm_groups(void *arg, int64_t begin, int64_t end, int worker)
