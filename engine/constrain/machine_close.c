@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define MAX_FRAMES (MACHINE_MAX_NESTING + 2)
-#define SEARCH_STEPS 400000 /* one for each byte tried, and where it is allowed each item before it that it may have to differ from */
+#define SEARCH_STEPS 600000 /* one for each byte tried; 16 and one for each item before it where it is allowed */
 #define SEARCH_BYTES (256u << 20)
 
 /* ---- What comes after values ----------------------------------------------------------------- */
@@ -117,32 +117,51 @@ static uint32_t unused_left(const pos *at, const thread *t, uint32_t left)
     return left;
 }
 
-/* Bytes of the item being read that its text so far stands for, spelled shortest: what a value's price is
- * ahead of what must still be written of it. */
-static uint32_t item_paid(const pos *at, const points *set, uint32_t n)
+/* Fewest bytes of the code points of lo … hi that the thread goes on with, at most: what half a character may
+ * turn out to have cost. */
+static uint32_t dearest(const thread *t, uint32_t lo, uint32_t hi)
 {
-    uint32_t len = text_len(at->text), paid = 0;
+    uint32_t most = 0;
+    lang_edge e;
+    for (uint32_t cp = lo; lang_next_edge(t->lang, t->state, cp, &e) && e.lo <= hi; cp = e.hi + 1) {
+        uint32_t from = e.lo > lo ? e.lo : lo, to = e.hi < hi ? e.hi : hi, bytes = char_bytes(to);
+        if (from < 0x20)
+            bytes = 6;
+        else if (bytes < 2 && ((from <= '"' && to >= '"') || (from <= '\\' && to >= '\\')))
+            bytes = 2;
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+/* Bytes of the item being read that its text so far stands for, spelled shortest: what a value's price is
+ * ahead of what must still be written of it. Half a character counts what it costs at most, less what is still
+ * to come of it, so an escape that is not needed is below none. */
+static int64_t item_paid(const pos *at, const thread *t, const points *set, uint32_t n)
+{
+    uint32_t len = text_len(at->text);
+    int64_t part = n ? INT64_MIN : 0;
     if (at->lex == LEX_LITERAL)
-        return (at->sub == 1 ? 5u : 4u) - at->left;
+        return at->left;
     if (at->lex == LEX_NUMBER)
         return text_len(at->raw) - at->w->raw_from;
     char *word = malloc(len + 1u);
     if (word == NULL)
-        return NONE; /* the bound is then that of the rest alone */
+        return INT64_MAX; /* the bound is then that of the rest alone */
     text_copy(at->text, 0, word);
-    for (uint32_t i = 0; i < n; i++) { /* half a character: what it costs at most, without what is to come */
-        uint32_t most = set[i].lo < 0x20 ? 6 : char_bytes(set[i].hi) < 2 ? 2 : char_bytes(set[i].hi);
-        if (most > set[i].bytes && most - set[i].bytes > paid)
-            paid = most - set[i].bytes;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t most = dearest(t, set[i].lo, set[i].hi);
+        if (most > 0 && (int64_t)most - set[i].bytes > part)
+            part = (int64_t)most - set[i].bytes;
     }
-    paid += 1 + body_bytes(word, len);
+    part += part == INT64_MIN ? 0 : 1 + (int64_t)body_bytes(word, len);
     free(word);
-    return paid;
+    return part == INT64_MIN ? INT64_MAX : part;
 }
 
 static uint32_t thread_bound(const machine *m, const pos *at)
 {
-    uint32_t best = NONE, paid = NONE;
+    uint32_t best = NONE;
     character c = char_at(m, at);
     points set[MAX_POINTS];
     uint32_t n = at->lex == LEX_STRING && at->sub != SUB_PLAIN ? char_points(&c, set) : 0;
@@ -159,10 +178,9 @@ static uint32_t thread_bound(const machine *m, const pos *at)
             cost = add_cost(cost, 1);
         cost = add_cost(cost, at->w->entries[t->owner].after);
         uint32_t whole = at->w->entries[t->owner].whole;
-        if (whole > 0 && paid == NONE)
-            paid = item_paid(at, set, n);
+        int64_t paid = whole > 0 ? item_paid(at, t, set, n) : INT64_MAX;
         if (whole > paid && cost < whole - paid)
-            cost = whole - paid;
+            cost = whole - paid < NONE ? (uint32_t)(whole - paid) : NONE - 1;
         best = cost < best ? cost : best;
     }
     return best;
@@ -446,7 +464,7 @@ static int within(ending *q, const pos *at)
         }
         uint64_t mark = doc_arena_mark(q->arena);
         const pos *next = machine_step(q->m, q->arena, s->at, (uint8_t)s->next++);
-        q->steps += 1 + (next != NULL && s->at->f->seen ? s->at->f->seen->n : 0);
+        q->steps += next == NULL ? 1 : 16 + (s->at->f->seen ? s->at->f->seen->n : 0);
         if (doc_arena_failed(q->arena) || q->steps > SEARCH_STEPS)
             return -1;
         if (next == NULL || next == s->at) {
@@ -616,8 +634,26 @@ static int least_of(const machine *m, doc_arena *arena, const pos *at, const uin
     return least != NONE;
 }
 
-/* The next byte of an ending; 0: none is needed. Bounds rise behind a number: where it may end, digits that
- * lead nowhere look cheaper, and are taken only where nothing else may come. */
+/* What ends the number that is read, if it may end; the byte after which the bound is least. */
+static int end_number(const machine *m, doc_arena *arena, const pos *at, uint8_t *byte)
+{
+    static const char ends[] = ",]}";
+    uint32_t least = NONE;
+    for (const char *b = ends; at->lex == LEX_NUMBER && *b; b++) {
+        uint64_t mark = doc_arena_mark(arena);
+        const pos *next = machine_step(m, arena, at, (uint8_t)*b);
+        uint32_t cost = next ? bound(m, next) : NONE;
+        if (cost < least) {
+            least = cost;
+            *byte = (uint8_t)*b;
+        }
+        doc_arena_reset(arena, mark);
+    }
+    return least != NONE;
+}
+
+/* The next byte of an ending; 0: none is needed. Numbers end where they may. Bounds rise behind one: digits
+ * that lead nowhere look cheaper, and are taken only where nothing else may come. */
 static int least_byte(const machine *m, doc_arena *arena, const pos *at, uint8_t *byte)
 {
     uint64_t set[4];
@@ -625,7 +661,8 @@ static int least_byte(const machine *m, doc_arena *arena, const pos *at, uint8_t
     uint32_t best = bound(m, at);
     if (best == 0 || best == NONE)
         return 0;
-    return least_of(m, arena, at, likely, 0, byte) || least_of(m, arena, at, likely, 1, byte);
+    return end_number(m, arena, at, byte) || least_of(m, arena, at, likely, 0, byte) ||
+           least_of(m, arena, at, likely, 1, byte);
 }
 
 /* An ending that need not be the shortest, by the bounds alone: its length, at most cap, and its bytes where

@@ -206,18 +206,35 @@ int key_possible(const machine *m, const frame *f)
 
 /* ---- Words of rest languages ---------------------------------------------------------------- */
 
-/* Words from state whose next code point is in the set, saturating. */
-static uint64_t words_through(const lang *l, uint32_t state, const points *set, uint32_t n)
+/* Words from state whose next code point is one of lo … hi, saturating. */
+static uint64_t words_between(const lang *l, uint32_t state, uint32_t lo, uint32_t hi)
 {
     uint64_t total = 0;
     lang_edge e;
-    for (uint32_t i = 0; i < n; i++)
-        for (uint32_t cp = set[i].lo; lang_next_edge(l, state, cp, &e) && e.lo <= set[i].hi; cp = e.hi + 1) {
-            uint64_t count = lang_count(l, e.to), width = (uint64_t)(e.hi < set[i].hi ? e.hi : set[i].hi) - e.lo + 1;
-            if (count > (LANG_INFINITE - total) / width)
-                return LANG_INFINITE;
-            total += count * width;
+    for (uint32_t cp = lo; lang_next_edge(l, state, cp, &e) && e.lo <= hi; cp = e.hi + 1) {
+        uint64_t count = lang_count(l, e.to), width = (uint64_t)(e.hi < hi ? e.hi : hi) - e.lo + 1;
+        if (count > (LANG_INFINITE - total) / width)
+            return LANG_INFINITE;
+        total += count * width;
+    }
+    return total;
+}
+
+/* The same of a set. Code points that have an escape of their own are in it twice, and are counted once: those
+ * before an element do not overlap one another. */
+static uint64_t words_through(const lang *l, uint32_t state, const points *set, uint32_t n)
+{
+    uint64_t total = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t more = words_between(l, state, set[i].lo, set[i].hi);
+        if (more == LANG_INFINITE)
+            return LANG_INFINITE;
+        for (uint32_t j = 0; j < i && more > 0; j++) {
+            uint32_t lo = set[i].lo > set[j].lo ? set[i].lo : set[j].lo, hi = set[i].hi < set[j].hi ? set[i].hi : set[j].hi;
+            more -= lo <= hi ? words_between(l, state, lo, hi) : 0;
         }
+        total = more > LANG_INFINITE - total ? LANG_INFINITE : total + more;
+    }
     return total;
 }
 

@@ -72,7 +72,7 @@ static plan plan_min(plan a, plan b)
 static int plan_unused(const arrinfo *ai, const seen *used, uint32_t k, plan *out)
 {
     uint32_t total = 0;
-    if (ai->n_cheapest == 0 || (used && used->n > 4 * MAX_CHEAPEST))
+    if (ai->n_cheapest == 0 || (used && used->n + k > ai->a->min_items)) /* so many of each kind are known */
         return 0;
     for (uint32_t i = 0; k > 0 && i < ai->n_cheapest; i++) {
         const seen *value = ai->cheapest[i].value;

@@ -135,6 +135,56 @@ def test_numbers_that_must_differ_take_their_shorter_spelling() -> None:
     assert ending({**schema, "items": {"enum": [1000, 2000, 3000]}}, b"[") == b"1000,2000,3000]"
 
 
+UNIQUE = [
+    ({"enum": [0.5, None, 12]}, 2, "[nul", "l,12]"),
+    ({"type": ["null", "string"]}, 2, "[nul", 'l,""]'),
+    ({"enum": ["a", True, "bcd", 1]}, 3, '["a",tru', "e,1]"),
+    ({"enum": [0, 1, False, "a", 100000]}, 5, "[", '"a",0,1,100000,false]'),
+    ({"anyOf": [{"type": "integer", "minimum": 0}, {"enum": ["x" * 12]}]}, 2, "[0,1,2", "]"),
+    ({"anyOf": [{"type": "integer", "minimum": 0}, {"enum": ["x" * 12]}]}, 2, "[0,1,", "2]"),
+    ({"type": ["string", "boolean"]}, 2, '[""," ","x', '"]'),
+    ({"type": ["null", "string", "boolean"]}, 3, '[" ","!","","o', '"]'),
+]
+
+
+@pytest.mark.parametrize(("items", "least", "prefix", "rest"), UNIQUE)
+def test_unique_items_half_read_or_beyond_the_minimum(
+    items: dict[str, Any], least: int, prefix: str, rest: str
+) -> None:
+    schema = {"type": "array", "items": items, "uniqueItems": True, "minItems": least}
+    assert ending(schema, prefix.encode()) == rest.encode()
+
+
+def test_many_long_unique_strings_are_spelled_without_escapes() -> None:
+    names = [f"name-{i:03d}-" + "x" * (i % 7) for i in range(64)]
+    schema = {"type": "array", "items": {"enum": names}, "uniqueItems": True, "minItems": 64}
+    items = json.loads(b"[" + ending(schema, b"["))
+    assert sorted(items) == names
+    assert len(ending(schema, b"[")) == len(json.dumps(names, separators=(",", ":"))) - 1
+
+
+@pytest.mark.parametrize(
+    ("items", "prefix"),
+    [
+        ({"enum": ['"', ""]}, '["\\"",'),
+        ({"enum": ["\n", ""]}, '["\\n",'),
+        ({"enum": ["\\", ""]}, '["\\\\",'),
+        ({"type": "string", "pattern": '^é?"?$'}, '["\\"","","é\\"","é'),
+    ],
+)
+def test_an_escape_begins_only_where_a_string_that_is_not_used_goes_on_with_it(
+    items: dict[str, Any], prefix: str
+) -> None:
+    """The one character that is left has two spellings; both are used up with it."""
+    schema = {"type": "array", "items": items, "uniqueItems": True, "minItems": 2}
+    matcher = Matcher(constrain.compile("json_schema", json.dumps(schema), Options(spelling="any")), None)
+    matcher.commit_bytes(prefix.encode())
+    if prefix.endswith(","):
+        matcher.commit_bytes(b'"')
+    with pytest.raises(ConstraintError, match="byte 0x5c"):
+        matcher.commit_bytes(b"\\")
+
+
 def test_existence_and_two_patterns_of_keys() -> None:
     schema = {
         "type": "object",
