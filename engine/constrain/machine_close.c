@@ -634,12 +634,13 @@ static int least_of(const machine *m, doc_arena *arena, const pos *at, const uin
     return least != NONE;
 }
 
-/* What ends the number that is read, if it may end; the byte after which the bound is least. */
+/* What ends the number that is read, if it may end, where endings could not be searched out: bounds of the items
+ * of a unique array count its digits as paid, so more of them look cheaper. */
 static int end_number(const machine *m, doc_arena *arena, const pos *at, uint8_t *byte)
 {
     static const char ends[] = ",]}";
     uint32_t least = NONE;
-    for (const char *b = ends; at->lex == LEX_NUMBER && *b; b++) {
+    for (const char *b = ends; at->lex == LEX_NUMBER && at->f->unique && *b; b++) {
         uint64_t mark = doc_arena_mark(arena);
         const pos *next = machine_step(m, arena, at, (uint8_t)*b);
         uint32_t cost = next ? bound(m, next) : NONE;
@@ -652,8 +653,8 @@ static int end_number(const machine *m, doc_arena *arena, const pos *at, uint8_t
     return least != NONE;
 }
 
-/* The next byte of an ending; 0: none is needed. Numbers end where they may. Bounds rise behind one: digits
- * that lead nowhere look cheaper, and are taken only where nothing else may come. */
+/* The next byte of an ending; 0: none is needed. Bounds rise behind a number: digits that lead nowhere look
+ * cheaper, and are taken only where nothing else may come. */
 static int least_byte(const machine *m, doc_arena *arena, const pos *at, uint8_t *byte)
 {
     uint64_t set[4];
@@ -661,7 +662,7 @@ static int least_byte(const machine *m, doc_arena *arena, const pos *at, uint8_t
     uint32_t best = bound(m, at);
     if (best == 0 || best == NONE)
         return 0;
-    return end_number(m, arena, at, byte) || least_of(m, arena, at, likely, 0, byte) ||
+    return (must_search(m, at) && end_number(m, arena, at, byte)) || least_of(m, arena, at, likely, 0, byte) ||
            least_of(m, arena, at, likely, 1, byte);
 }
 
