@@ -101,6 +101,21 @@ typedef struct doc_ops {
     int (*reads)(void *program, const doc *at, uint64_t classes, uint32_t len);
 } doc_ops;
 
+/* The one byte of a set of 256 bits; 0: there are none or several. */
+static inline int doc_one_byte(const uint64_t set[4], uint8_t *byte)
+{
+    int found = -1;
+    for (int i = 0; i < 4; i++) {
+        if (set[i] == 0)
+            continue;
+        if (found >= 0 || (set[i] & (set[i] - 1)) != 0)
+            return 0;
+        found = i * 64 + __builtin_ctzll(set[i]);
+    }
+    *byte = (uint8_t)found;
+    return found >= 0;
+}
+
 doc_arena *doc_arena_new(uint64_t max_bytes);
 void doc_arena_free(doc_arena *arena);
 void *doc_arena_alloc(doc_arena *arena, uint64_t bytes);   /* not zeroed; NULL once failed */

@@ -595,24 +595,6 @@ static int likely_bytes(const machine *m, const pos *at, uint64_t set[4])
     }
 }
 
-/* The byte of the nearest ending where no other can be: every position that is reached has one. */
-static int forced_byte(const machine *m, const pos *at, uint8_t *byte)
-{
-    uint64_t set[4];
-    int found = -1;
-    if (!likely_bytes(m, at, set))
-        return 0;
-    for (int i = 0; i < 4; i++) {
-        if (set[i] == 0)
-            continue;
-        if (found >= 0 || (set[i] & (set[i] - 1)) != 0)
-            return 0;
-        found = i * 64 + __builtin_ctzll(set[i]);
-    }
-    *byte = (uint8_t)found;
-    return found >= 0;
-}
-
 /* The byte after which the bound is least, the first of those; 0: there is none. */
 static int least_of(const machine *m, doc_arena *arena, const pos *at, const uint64_t *likely, int digits, uint8_t *byte)
 {
@@ -634,36 +616,20 @@ static int least_of(const machine *m, doc_arena *arena, const pos *at, const uin
     return least != NONE;
 }
 
-/* What ends the number that is read, if it may end, where endings could not be searched out: bounds of the items
- * of a unique array count its digits as paid, so more of them look cheaper. */
-static int end_number(const machine *m, doc_arena *arena, const pos *at, uint8_t *byte)
-{
-    static const char ends[] = ",]}";
-    uint32_t least = NONE;
-    for (const char *b = ends; at->lex == LEX_NUMBER && at->f->unique && *b; b++) {
-        uint64_t mark = doc_arena_mark(arena);
-        const pos *next = machine_step(m, arena, at, (uint8_t)*b);
-        uint32_t cost = next ? bound(m, next) : NONE;
-        if (cost < least) {
-            least = cost;
-            *byte = (uint8_t)*b;
-        }
-        doc_arena_reset(arena, mark);
-    }
-    return least != NONE;
-}
-
 /* The next byte of an ending; 0: none is needed. Bounds rise behind a number: digits that lead nowhere look
- * cheaper, and are taken only where nothing else may come. */
+ * cheaper, and are taken only where nothing else may come. Bounds of the items of a unique array count a number's
+ * digits as paid: where those could not be searched out, it ends as soon as it may. */
 static int least_byte(const machine *m, doc_arena *arena, const pos *at, uint8_t *byte)
 {
-    uint64_t set[4];
+    uint64_t set[4], ends[4] = {0};
     const uint64_t *likely = likely_bytes(m, at, set) ? set : NULL;
     uint32_t best = bound(m, at);
     if (best == 0 || best == NONE)
         return 0;
-    return (must_search(m, at) && end_number(m, arena, at, byte)) || least_of(m, arena, at, likely, 0, byte) ||
-           least_of(m, arena, at, likely, 1, byte);
+    set_bytes(ends, ",]}");
+    if (at->lex == LEX_NUMBER && at->f->unique && must_search(m, at) && least_of(m, arena, at, ends, 0, byte))
+        return 1;
+    return least_of(m, arena, at, likely, 0, byte) || least_of(m, arena, at, likely, 1, byte);
 }
 
 /* An ending that need not be the shortest, by the bounds alone: its length, at most cap, and its bytes where
@@ -705,8 +671,9 @@ int machine_closing(const machine *m, const pos *at, uint8_t *byte)
         if (exact != NONE)
             return exact > 0;
     }
-    if (forced_byte(m, at, byte))
-        return 1;
+    uint64_t set[4];
+    if (likely_bytes(m, at, set) && doc_one_byte(set, byte))
+        return 1; /* every position that is reached has an ending */
     doc_arena *arena = doc_arena_new(SEARCH_BYTES);
     int found = arena ? least_byte(m, arena, at, byte) : 0;
     doc_arena_free(arena);

@@ -235,19 +235,10 @@ int engine_matcher_begun(const engine_matcher *m)
 static uint32_t only_byte(const engine_matcher *m, const doc *at, uint8_t *byte)
 {
     uint64_t set[4];
-    int found = -1;
     if (m->ops->accepting(m->program, at))
         return 0;
     m->ops->allowed(m->program, at, set);
-    for (int i = 0; i < 4; i++) {
-        if (set[i] == 0)
-            continue;
-        if (found >= 0 || (set[i] & (set[i] - 1)) != 0)
-            return 0;
-        found = i * 64 + __builtin_ctzll(set[i]);
-    }
-    *byte = (uint8_t)found;
-    return found >= 0;
+    return (uint32_t)doc_one_byte(set, byte);
 }
 
 engine_status engine_matcher_forced(engine_matcher *m, char *out, uint64_t cap, uint64_t *len, char *err,

@@ -173,9 +173,8 @@ def test_every_cut_that_makes_a_known_text_answers_for_what_it_filled() -> None:
 def test_one_schema_alone_is_cut_as_among_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, found = run(tmp_path, capsys, "--only", "flag.json")
     assert (code, found["schemas"], found["full"]["instances"], found["full"]["walks"]) == (0, 1, 1, 3)
-    (tmp_path / "out.jsonl").unlink()
-    with pytest.raises(json.JSONDecodeError):  # it says so, and prints no summary
-        run(tmp_path, capsys, "--only", "gone.json")
+    assert endings.main([str(written(tmp_path)), "--only", "gone.json"]) == 2
+    assert "has no gone.json" in capsys.readouterr().err
 
 
 def test_a_schema_whose_process_dies_or_hangs_is_a_failure(
