@@ -46,7 +46,7 @@ format: build ## rewrite Python sources in the project's format
 sanitize: build ## C core and its C tests under ASan and UBSan
 	$(BIN)/python tests/ci/sanitize.py
 
-fuzz: build ## both fuzzers, one minute each (needs clang)
+fuzz: build ## every fuzzer, one minute each (needs clang)
 	$(BIN)/python tests/ci/fuzz.py --seconds 60
 
 identity: build ## digests over compilers, optimisation levels, threads, batches, aarch64
